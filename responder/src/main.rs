@@ -1,0 +1,2 @@
+//! The `responder` command.
+fn main() {}

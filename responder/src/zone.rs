@@ -1,0 +1,1 @@
+//! Zone files to ready answers.

@@ -1,0 +1,1 @@
+//! The project's tools as a library, so that the integration tests build the same lab.
