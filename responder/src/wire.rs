@@ -1,1 +1,4 @@
-//! Bytes in, bytes out: one file per format.
+//! Bytes in, bytes out: one file per format. No I/O, no clock, no allocation, no unsafe.
+
+pub mod checksum;
+pub mod frame;
