@@ -1,0 +1,160 @@
+//! The command line, as typed. `config` turns it into checked values; nothing else reads it.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::xdp::socket::ZeroCopy;
+
+/// Where a running server is asked for its status.
+pub const DEFAULT_CONTROL: &str = "/run/responder.sock";
+
+/// An authoritative DNS server that answers from AF_XDP sockets, one per receive queue of a NIC.
+#[derive(Debug, Parser)]
+#[command(version, max_term_width = 100, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve zones on one or more interfaces until SIGINT or SIGTERM.
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(Serve),
+    /// Read a zone file and report every error in it with file and line; exit 1 if there is one.
+    #[command(after_help = "Examples:\n  responder check example.com.zone\n  responder check --zone example.com db.example")]
+    Check(Check),
+    /// Ask a running server what it has done: per queue and worker, with the RX-queue x TX-queue x TX-CPU matrix.
+    #[command(after_help = "Examples:\n  responder status\n  responder status --json | jq '.interfaces[0].matrix'")]
+    Status(Status),
+}
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  responder serve --iface eth0 --zone example.com=/etc/zones/example.com.zone
+  responder serve --iface eth0 --queues 0-3 --cpus 4-7 --zone example.com=db.example
+  responder serve --iface eth0 --listen 192.0.2.53 --listen [2001:db8::53]:5353 --zone example.com=db.example
+  responder serve --iface eth0 --io socket --zone example.com=db.example    (no bypass: kernel sockets alone)
+
+What the bypass skips: nftables, conntrack, rp_filter and routing do not see the packets it answers, and a reply leaves by the
+interface and to the MAC address that its query came from.
+
+Exit status: 0 after a signal, 1 when it could not start or had to stop, 2 for a wrong command line.";
+
+/// Flags of `serve`.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Serve on this interface (repeat for several). A bond, bridge, VLAN or macvlan cannot be given: name its physical members.
+    #[arg(long, value_name = "IF")]
+    pub iface: Vec<String>,
+    /// Serve this address instead of all addresses of the interface (repeat for several). It need not be configured anywhere.
+    /// `0.0.0.0` or `::` takes every address, transit traffic included.
+    #[arg(long, value_name = "ADDR[:PORT]")]
+    pub listen: Vec<String>,
+    /// Serve this zone from this master file (repeat for several).
+    #[arg(long, value_name = "NAME=FILE")]
+    pub zone: Vec<String>,
+    /// Receive queues that get a worker. Queries on other queues are answered by the kernel path.
+    #[arg(long, value_name = "all|LIST", default_value = "all")]
+    pub queues: String,
+    /// CPU of each queue's worker, in the order of the queues. `auto` takes the CPU of the queue's interrupt.
+    #[arg(long, value_name = "auto|LIST", default_value = "auto")]
+    pub cpus: String,
+    /// `xdp` is the bypass with the kernel path beside it, `socket` the kernel path alone.
+    #[arg(long, value_enum, default_value_t = Io::Xdp)]
+    pub io: Io,
+    /// How the XDP program is attached. `auto` takes the driver's native mode and falls back to generic with a warning.
+    #[arg(long, value_enum, default_value_t = XdpMode::Auto)]
+    pub xdp_mode: XdpMode,
+    /// Zero-copy receive and transmit. `auto` falls back to copy, per queue, and says so.
+    #[arg(long, value_enum, default_value_t = ZeroCopy::Auto)]
+    pub zero_copy: ZeroCopy,
+    /// What answers: `dns`, `echo` (RFC 862, measures the path alone) or `sink` (count and drop).
+    #[arg(long, value_enum, default_value_t = ServiceKind::Dns)]
+    pub service: ServiceKind,
+    /// VLAN ids, beside those of the interface's own VLAN devices, whose tagged queries are answered. OUTER.INNER for two tags.
+    #[arg(long, value_name = "LIST")]
+    pub vlan: Option<String>,
+    /// Let the worker poll the NIC itself for this many microseconds per system call.
+    #[arg(long, value_name = "US")]
+    pub busy_poll: Option<u32>,
+    /// Check IPv4 and UDP checksums of queries. `auto` is on, except on veth, where local senders leave partial sums.
+    #[arg(long, value_enum, default_value_t = Switch::Auto)]
+    pub verify_checksums: Switch,
+    /// Frames in each queue's rings; rounded up to a power of two of at least 4096.
+    #[arg(long, value_name = "FRAMES", default_value_t = 4096)]
+    pub ring_frames: u32,
+    /// Unix socket for `responder status`.
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_CONTROL)]
+    pub control: PathBuf,
+    /// Log some of the packets that the XDP program passes to the kernel, a few a second per CPU. Costs nothing when absent.
+    #[arg(long)]
+    pub log_steering: bool,
+}
+
+/// Flags of `check`.
+#[derive(Debug, Args)]
+pub struct Check {
+    /// The master file.
+    #[arg(value_name = "ZONEFILE")]
+    pub file: PathBuf,
+    /// The zone's name; default: the owner of the file's SOA record.
+    #[arg(long, value_name = "NAME")]
+    pub zone: Option<String>,
+}
+
+/// Flags of `status`.
+#[derive(Debug, Args)]
+pub struct Status {
+    /// Print the JSON document that the tables are made from.
+    #[arg(long)]
+    pub json: bool,
+    /// The server's unix socket.
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_CONTROL)]
+    pub control: PathBuf,
+}
+
+/// Which path packets take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Io {
+    /// AF_XDP, with the kernel path for everything that it passes.
+    Xdp,
+    /// Kernel sockets alone.
+    Socket,
+}
+
+/// How the XDP program is attached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum XdpMode {
+    /// Native, else generic.
+    Auto,
+    /// In the driver.
+    Native,
+    /// In the kernel's generic receive path.
+    Generic,
+}
+
+/// What answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ServiceKind {
+    /// Authoritative DNS.
+    Dns,
+    /// The payload goes back as it came.
+    Echo,
+    /// Nothing goes back.
+    Sink,
+}
+
+/// On, off, or as fits the interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Switch {
+    /// As fits the interface.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}

@@ -1,0 +1,175 @@
+//! The few system calls that no crate wraps safely: ethtool's channel and driver queries, and the socket options of AF_XDP.
+//!
+//! One of the two unsafe islands of this crate. Everything public here is safe to call with any argument.
+#![allow(unsafe_code, reason = "this is the island for system calls")]
+
+use std::{
+    io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+};
+
+use libc::{c_int, c_void};
+
+/// `XDP_MAX_TX_SKB_BUDGET` of linux/if_xdp.h, Linux 6.17 and later.
+const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
+/// `ETHTOOL_GCHANNELS` and `ETHTOOL_GDRVINFO` of linux/ethtool.h.
+const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETHTOOL_GDRVINFO: u32 = 0x03;
+
+/// How many queues an interface receives on and sends from right now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Channels {
+    /// Receive queues.
+    pub rx: u32,
+    /// Transmit queues.
+    pub tx: u32,
+}
+
+/// Asks the driver for its channel counts. `EOPNOTSUPP` where the driver has no notion of channels: it then has one.
+pub fn channels(interface: &str) -> io::Result<Channels> {
+    // struct ethtool_channels: cmd, four maxima, then the counts of rx, tx, other, combined.
+    let mut request = [0u32; 9];
+    request[0] = ETHTOOL_GCHANNELS;
+    ethtool(interface, &mut request)?;
+    let [.., rx, tx, _other, combined] = request;
+    Ok(Channels { rx: rx + combined, tx: tx + combined })
+}
+
+/// The driver's name.
+pub fn driver(interface: &str) -> io::Result<String> {
+    // struct ethtool_drvinfo is 196 bytes: cmd, then the driver's name in 32 bytes, then what we do not read.
+    let mut request = [0u32; 49];
+    request[0] = ETHTOOL_GDRVINFO;
+    ethtool(interface, &mut request)?;
+    let name: Vec<u8> = request[1..9].iter().flat_map(|word| word.to_ne_bytes()).take_while(|byte| *byte != 0).collect();
+    Ok(String::from_utf8_lossy(&name).into_owned())
+}
+
+/// What the kernel dropped or could not do for one AF_XDP socket (`struct xdp_statistics`), in frames.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct XdpStatistics {
+    /// Received, dropped for another reason than those below.
+    pub rx_dropped: u64,
+    /// Descriptors in the fill ring that name no frame.
+    pub rx_invalid_descs: u64,
+    /// Descriptors in the TX ring that name no frame.
+    pub tx_invalid_descs: u64,
+    /// Received, dropped since the RX ring was full.
+    pub rx_ring_full: u64,
+    /// The fill ring was empty when a frame was wanted.
+    pub rx_fill_ring_empty_descs: u64,
+    /// The TX ring was empty when the kernel looked.
+    pub tx_ring_empty_descs: u64,
+}
+
+/// Reads the kernel's counters of an AF_XDP socket.
+pub fn xdp_statistics(socket: impl AsFd) -> io::Result<XdpStatistics> {
+    get_option(socket.as_fd(), libc::SOL_XDP, libc::XDP_STATISTICS)
+}
+
+/// Whether the kernel bound this AF_XDP socket in zero-copy mode.
+pub fn is_zero_copy(socket: impl AsFd) -> io::Result<bool> {
+    let flags: u32 = get_option(socket.as_fd(), libc::SOL_XDP, libc::XDP_OPTIONS)?;
+    Ok(flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
+}
+
+/// Lets one system call send up to `frames` frames in copy mode, where the kernel's default is 32.
+pub fn set_tx_budget(socket: impl AsFd, frames: u32) -> io::Result<()> {
+    set_option(socket.as_fd(), libc::SOL_XDP, XDP_MAX_TX_SKB_BUDGET, &frames)
+}
+
+/// Makes the kernel poll the queue from the worker's own system calls, `microseconds` long and `budget` frames at most,
+/// and keep its interrupt off meanwhile.
+pub fn prefer_busy_poll(socket: impl AsFd, microseconds: u32, budget: u32) -> io::Result<()> {
+    let socket = socket.as_fd();
+    set_option(socket, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, &1u32)?;
+    set_option(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &microseconds)?;
+    set_option(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL_BUDGET, &budget)
+}
+
+/// The NAPI instance that serves this socket's queue; 0 where there is none to poll.
+pub fn incoming_napi_id(socket: impl AsFd) -> io::Result<u32> {
+    get_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_INCOMING_NAPI_ID)
+}
+
+/// The CPU that the calling thread is on at this moment.
+#[inline]
+#[must_use]
+pub fn current_cpu() -> usize {
+    // SAFETY: takes no argument and touches no memory of ours. It reads the thread's own restartable-sequence area, no system call.
+    let cpu = unsafe { libc::sched_getcpu() };
+    usize::try_from(cpu).unwrap_or(0)
+}
+
+/// The calling thread's id, as `ps` and `taskset` know it.
+#[must_use]
+pub fn thread_id() -> i32 {
+    // SAFETY: takes no argument and cannot fail.
+    unsafe { libc::gettid() }
+}
+
+/// Types that any bytes the kernel writes are a value of.
+trait Plain: Copy + Default {}
+impl Plain for u32 {}
+impl Plain for XdpStatistics {}
+
+fn get_option<T: Plain>(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<T> {
+    let mut value = T::default();
+    let mut length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: `value` is writable for `length` bytes, and `Plain` says that whatever is written there is a T.
+    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast::<c_void>(), &raw mut length) };
+    if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
+}
+
+fn set_option(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: &u32) -> io::Result<()> {
+    let length = size_of::<u32>() as libc::socklen_t;
+    // SAFETY: `value` is readable for `length` bytes and outlives the call.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, std::ptr::from_ref(value).cast::<c_void>(), length) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// One `SIOCETHTOOL` request. All of ethtool's fixed requests are made of 32-bit words and begin with the command.
+fn ethtool<const WORDS: usize>(interface: &str, request: &mut [u32; WORDS]) -> io::Result<()> {
+    let socket = std::net::UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| std::net::UdpSocket::bind(("::1", 0)))?;
+    // SAFETY: an ifreq is plain bytes, for which zero is a value.
+    let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
+    let name = interface.as_bytes();
+    if name.is_empty() || name.len() >= ifreq.ifr_name.len() || name.contains(&0) {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in ifreq.ifr_name.iter_mut().zip(name) {
+        *to = from.cast_signed();
+    }
+    ifreq.ifr_ifru.ifru_data = request.as_mut_ptr().cast();
+    // SAFETY: the name ends with a zero byte, since ifreq was zeroed and the name is shorter than its field; the data pointer is to a
+    // buffer of the size that the kernel writes for this command, which the two callers above take from linux/ethtool.h.
+    let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut ifreq) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_no_interface_can_have_is_an_error() {
+        for name in ["", "a-name-that-is-too-long", "nul\0inside", "nosuchif0"] {
+            assert!(channels(name).is_err(), "{name:?}");
+            assert!(driver(name).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn an_option_of_another_family_is_an_error() {
+        let socket = std::net::UdpSocket::bind(("127.0.0.1", 0)).unwrap();
+        assert!(xdp_statistics(&socket).is_err());
+        assert!(set_tx_budget(&socket, 64).is_err());
+    }
+
+    #[test]
+    fn this_thread_has_a_cpu_and_an_id() {
+        assert!(current_cpu() < 4096);
+        assert!(thread_id() > 0);
+    }
+}

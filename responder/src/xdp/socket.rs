@@ -1,0 +1,356 @@
+//! One AF_XDP socket: its UMEM, its four rings and every frame in them. One of the two unsafe islands of this crate.
+//!
+//! A UMEM frame is at any moment in exactly one place: the fill ring, the RX batch in hand, the TX ring, or the completion ring.
+//! `FrameDesc` is Copy, so nothing in its type keeps it out of two rings. What keeps it out is that descriptors never leave this
+//! file: [`Socket::exchange`] takes a batch from the RX ring, lends each frame's bytes to the caller once, and itself puts every
+//! descriptor of the batch into the TX ring or back into the fill ring before it returns. Every ring has room for every frame,
+//! so no `produce` comes up short and nothing is retried.
+//!
+//! What it does not do: decide what a reply is, or attach the XDP program.
+#![allow(unsafe_code, reason = "this is the island for rings and UMEM")]
+
+use std::{
+    io,
+    num::NonZeroU32,
+    os::fd::{AsRawFd, BorrowedFd, OwnedFd},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, anyhow, bail};
+use xsk_rs::{
+    CompQueue, FillQueue, FrameDesc, RxQueue, TxQueue, Umem,
+    config::{BindFlags, FrameSize, Interface, LibxdpFlags, QueueSize, SocketConfig, UmemConfig},
+};
+
+use crate::sys;
+
+/// Frames taken from the RX ring at once. Measured: 64 is enough to make the system call cheap, more only grows latency.
+const BATCH: usize = 64;
+/// What the kernel sends per system call in copy mode unless told otherwise.
+const DEFAULT_TX_BUDGET: u32 = 32;
+/// What the kernel keeps free before each packet (`XDP_PACKET_HEADROOM`).
+const HEADROOM: u32 = 256;
+/// An Ethernet header with two VLAN tags.
+const LINK_LEN: u32 = 14 + 2 * 4;
+/// After a process dies, the kernel takes tens of milliseconds to give its queue back.
+const BUSY_FOR: Duration = Duration::from_secs(2);
+const BUSY_STEP: Duration = Duration::from_millis(50);
+
+/// Whether to ask the driver to receive straight into the UMEM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum ZeroCopy {
+    /// Zero-copy where the driver can, else copy.
+    Auto,
+    /// Zero-copy or an error.
+    On,
+    /// Copy.
+    Off,
+}
+
+/// How to make a socket.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// The interface's MTU: it decides the frame size.
+    pub mtu: u32,
+    /// Whether to ask for zero-copy.
+    pub zero_copy: ZeroCopy,
+    /// Size of every ring and number of frames; a power of two.
+    pub ring_frames: u32,
+    /// Busy-poll this many microseconds per system call.
+    pub busy_poll_us: Option<u32>,
+}
+
+/// Rounds up to a ring size that the kernel takes and that loses nothing at a million packets a second.
+#[must_use]
+pub fn ring_frames(wanted: u32) -> u32 {
+    wanted.clamp(4096, 1 << 20).next_power_of_two()
+}
+
+/// The largest MTU whose packets fit into one frame.
+#[must_use]
+pub const fn mtu_max() -> u32 {
+    4096 - HEADROOM - LINK_LEN
+}
+
+fn frame_size(mtu: u32) -> Option<u32> {
+    [2048, 4096].into_iter().find(|size| mtu + LINK_LEN + HEADROOM <= *size)
+}
+
+/// A bound AF_XDP socket with all its frames in its fill ring.
+#[derive(Debug)]
+pub struct Socket {
+    umem: Umem,
+    rx: RxQueue,
+    tx: TxQueue,
+    fill: FillQueue,
+    completion: CompQueue,
+    /// The batch in hand. Outside of `exchange` it holds nothing of meaning.
+    batch: [FrameDesc; BATCH],
+    /// Frames on their way back to the fill ring. Outside of `exchange` it holds nothing of meaning.
+    spare: [FrameDesc; BATCH],
+    ring_frames: u32,
+    /// Frames given to the TX ring and not yet seen in the completion ring.
+    in_flight: u32,
+    tx_budget: u32,
+    zero_copy: bool,
+    napi: bool,
+}
+
+/// What one [`Socket::exchange`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exchange {
+    /// Frames taken from the RX ring.
+    pub received: u32,
+    /// Of these, frames put into the TX ring.
+    pub sent: u32,
+    /// The kernel left frames in the TX ring although it was asked to send them.
+    pub stalled: bool,
+}
+
+impl Socket {
+    /// Makes a socket for one queue, fills its fill ring, and retries for a moment while an earlier owner's exit is not through.
+    pub fn bind(interface: &str, queue: u32, options: &Options) -> Result<Self> {
+        let deadline = Instant::now() + BUSY_FOR;
+        loop {
+            match Self::try_bind(interface, queue, options) {
+                Err(error) if errno(&error) == Some(libc::EBUSY) && Instant::now() < deadline => thread::sleep(BUSY_STEP),
+                result => return result.map_err(|error| explain(error, interface, queue, options)),
+            }
+        }
+    }
+
+    fn try_bind(interface: &str, queue: u32, options: &Options) -> Result<Self> {
+        let size = frame_size(options.mtu).with_context(|| {
+            format!("the MTU of {interface} is {}, but a frame holds packets of at most {}: lower the MTU", options.mtu, mtu_max())
+        })?;
+        let ring = QueueSize::new(options.ring_frames)?;
+        let frames = NonZeroU32::new(options.ring_frames).context("a ring has at least one frame")?;
+        let config = UmemConfig::builder()
+            .frame_size(FrameSize::new(size)?)
+            .fill_queue_size(ring)
+            .comp_queue_size(ring)
+            .build()?;
+        let (umem, descs) = Umem::new(config, frames, false).context("UMEM")?;
+        let bind = match options.zero_copy {
+            ZeroCopy::Auto => BindFlags::empty(),
+            ZeroCopy::On => BindFlags::XDP_ZEROCOPY,
+            ZeroCopy::Off => BindFlags::XDP_COPY,
+        };
+        let config = SocketConfig::builder()
+            .rx_queue_size(ring)
+            .tx_queue_size(ring)
+            .libxdp_flags(LibxdpFlags::XSK_LIBXDP_FLAGS_INHIBIT_PROG_LOAD)
+            .bind_flags(bind | BindFlags::XDP_USE_NEED_WAKEUP)
+            .build();
+        let interface: Interface = interface.parse()?;
+        // SAFETY: the UMEM is this socket's alone, so the pair of interface and queue is not bound to through it yet.
+        let (tx, rx, rings) = unsafe { xsk_rs::Socket::new(config, &umem, &interface, queue) }?;
+        let (mut fill, completion) = rings.context("the first socket of a UMEM has the fill and completion rings")?;
+
+        // SAFETY: the descriptors are this UMEM's, fresh, and in no other ring.
+        let filled = unsafe { fill.produce(&descs) };
+        if filled != descs.len() {
+            bail!("the fill ring took {filled} of {} frames", descs.len());
+        }
+        let mut socket = Self {
+            umem,
+            rx,
+            tx,
+            fill,
+            completion,
+            batch: [FrameDesc::default(); BATCH],
+            spare: [FrameDesc::default(); BATCH],
+            ring_frames: options.ring_frames,
+            in_flight: 0,
+            tx_budget: DEFAULT_TX_BUDGET,
+            zero_copy: false,
+            napi: false,
+        };
+        let fd = socket.try_clone_fd()?;
+        socket.zero_copy = sys::is_zero_copy(&fd).context("XDP_OPTIONS")?;
+        // Kernels before 6.17 do not know the option and keep their budget.
+        if !socket.zero_copy && sys::set_tx_budget(&fd, options.ring_frames).is_ok() {
+            socket.tx_budget = options.ring_frames;
+        }
+        if let Some(microseconds) = options.busy_poll_us {
+            sys::prefer_busy_poll(&fd, microseconds, BATCH as u32).context("SO_PREFER_BUSY_POLL")?;
+        }
+        socket.napi = sys::incoming_napi_id(&fd).unwrap_or(0) != 0;
+        Ok(socket)
+    }
+
+    /// Another handle on the same socket, for the XSKMAP and for statistics. The queue is free only when it is closed too.
+    pub fn try_clone_fd(&self) -> io::Result<OwnedFd> {
+        // SAFETY: the descriptor stays open for as long as `self.rx`, which outlives the borrow.
+        unsafe { BorrowedFd::borrow_raw(self.rx.fd().as_raw_fd()) }.try_clone_to_owned()
+    }
+
+    /// Whether the driver receives straight into the UMEM.
+    #[must_use]
+    pub fn is_zero_copy(&self) -> bool {
+        self.zero_copy
+    }
+
+    /// Whether the queue has a NAPI instance that busy polling could drive.
+    #[must_use]
+    pub fn has_napi(&self) -> bool {
+        self.napi
+    }
+
+    /// Frames that the kernel has to send, or has sent without having said so.
+    #[must_use]
+    pub fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Takes a batch, has each frame answered in place, sends the replies, and gives everything else back to the kernel.
+    ///
+    /// `reply` gets a frame's whole buffer and the length of what arrived in it; it returns the length of the reply that it has
+    /// written to the buffer's beginning, or `None` to drop the frame.
+    #[inline]
+    pub fn exchange(&mut self, mut reply: impl FnMut(&mut [u8], usize) -> Option<usize>) -> Exchange {
+        self.reclaim();
+        // SAFETY: the ring and the batch are this socket's; the kernel hands out only descriptors of its UMEM.
+        let received = unsafe { self.rx.consume(&mut self.batch) };
+        let (mut sent, mut spared) = (0, 0);
+        for index in 0..received {
+            let mut desc = self.batch[index];
+            // SAFETY: the descriptor came out of the RX ring just now, so the frame is in no ring and nobody else has it.
+            let mut data = unsafe { self.umem.data_mut(&mut desc) };
+            let length = data.contents().len();
+            let mut cursor = data.cursor();
+            let room = cursor.buf_len();
+            cursor.set_pos(room);
+            match reply(data.contents_mut(), length) {
+                Some(length) => {
+                    data.cursor().set_pos(length);
+                    self.batch[sent] = desc;
+                    sent += 1;
+                }
+                None => {
+                    self.spare[spared] = desc;
+                    spared += 1;
+                }
+            }
+        }
+        self.refill(spared);
+        self.send(sent);
+        let stalled = self.kick();
+        Exchange { received: count(received), sent: count(sent), stalled }
+    }
+
+    /// Sleeps until a frame arrives or the time is over, and wakes a driver that waits for the fill or the TX ring.
+    pub fn wait(&mut self, timeout: Duration) {
+        let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+        // A failed poll is a socket whose device has gone; the worker's next look at its stop flag is all that can be done.
+        let _ = self.rx.poll(timeout_ms);
+    }
+
+    /// Moves frames that were sent from the completion ring to the fill ring.
+    #[inline]
+    fn reclaim(&mut self) {
+        while self.in_flight > 0 {
+            // SAFETY: the ring is this socket's, and what comes out of it is in no other ring.
+            let completed = unsafe { self.completion.consume(&mut self.spare) };
+            self.in_flight -= count(completed);
+            self.refill(completed);
+            if completed < BATCH {
+                break;
+            }
+        }
+    }
+
+    /// Gives the first `frames` of `spare` to the fill ring.
+    #[inline]
+    fn refill(&mut self, frames: usize) {
+        // SAFETY: these frames just came out of the RX batch or the completion ring, and nothing else refers to them.
+        let filled = unsafe { self.fill.produce(&self.spare[..frames]) };
+        debug_assert_eq!(filled, frames, "a ring holds every frame");
+        if self.fill.needs_wakeup() {
+            // A driver that found the ring empty waits to be told. The kernel's own packets may depend on it.
+            let _ = self.rx.poll(0);
+        }
+    }
+
+    /// Gives the first `frames` of `batch` to the TX ring.
+    #[inline]
+    fn send(&mut self, frames: usize) {
+        // SAFETY: these frames just came out of the RX ring, and nothing else refers to them.
+        let produced = unsafe { self.tx.produce(&self.batch[..frames]) };
+        debug_assert_eq!(produced, frames, "a ring holds every frame");
+        self.in_flight += count(produced);
+    }
+
+    /// Has the kernel send what is in the TX ring, and returns whether something stayed behind.
+    ///
+    /// In copy mode a system call sends up to a budget and says nothing of the rest, so it is repeated until the ring is empty: as
+    /// often as the number of frames in flight takes, never more.
+    #[inline]
+    fn kick(&mut self) -> bool {
+        if self.in_flight == 0 || !self.tx.needs_wakeup() {
+            return false;
+        }
+        if self.zero_copy {
+            return self.tx.wakeup().is_err();
+        }
+        for _ in 0..=self.in_flight / self.tx_budget {
+            if self.tx.nb_free_exact() == self.ring_frames {
+                return false;
+            }
+            if self.tx.wakeup().is_err() {
+                return true;
+            }
+        }
+        self.tx.nb_free_exact() != self.ring_frames
+    }
+}
+
+/// Frames are counted in 32 bits, as rings are.
+#[expect(clippy::cast_possible_truncation, reason = "a batch has at most BATCH frames")]
+fn count(frames: usize) -> u32 {
+    frames as u32
+}
+
+fn errno(error: &anyhow::Error) -> Option<i32> {
+    error.chain().find_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error())
+}
+
+/// Says what was attempted, what the system answered and what to do.
+fn explain(error: anyhow::Error, interface: &str, queue: u32, options: &Options) -> anyhow::Error {
+    let remedy = match errno(&error) {
+        Some(libc::EBUSY) => "another AF_XDP socket has this queue: stop its owner, or leave the queue out with --queues",
+        Some(libc::EOPNOTSUPP | libc::EINVAL) if options.zero_copy == ZeroCopy::On => {
+            "the driver or this kernel has no zero-copy here: use --zero-copy auto"
+        }
+        Some(libc::EINVAL) => "the queue may not exist, or the driver cannot give it to AF_XDP: see `ethtool -l` for the channels",
+        Some(libc::EPERM) => "it needs CAP_NET_RAW, and CAP_NET_ADMIN for zero-copy: run it as root or give it these capabilities",
+        Some(libc::ENOBUFS | libc::ENOMEM) => {
+            "too little lockable memory for its frames: raise the memlock limit (LimitMEMLOCK=infinity, `ulimit -l`) or give it CAP_IPC_LOCK"
+        }
+        Some(libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT) => "this kernel is built without AF_XDP (CONFIG_XDP_SOCKETS): use --io socket",
+        _ => return error.context(format!("cannot open an AF_XDP socket on queue {queue} of {interface}")),
+    };
+    anyhow!("cannot open an AF_XDP socket on queue {queue} of {interface}: {error:#}: {remedy}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CASES 16: a ring size that is no power of two once ended start-up.
+    #[test]
+    fn case_16_ring_sizes_are_rounded_up() {
+        for (wanted, got) in [(0, 4096), (511, 4096), (4096, 4096), (4097, 8192), (5000, 8192), (u32::MAX, 1 << 20)] {
+            assert_eq!(ring_frames(wanted), got, "{wanted}");
+        }
+    }
+
+    #[test]
+    fn frames_are_as_small_as_the_mtu_allows() {
+        for (mtu, size) in [(1280, Some(2048)), (1500, Some(2048)), (1770, Some(2048)), (1771, Some(4096)), (3818, Some(4096)), (3819, None), (9000, None)] {
+            assert_eq!(frame_size(mtu), size, "{mtu}");
+        }
+        assert_eq!(frame_size(mtu_max()), Some(4096));
+    }
+}

@@ -1,0 +1,177 @@
+//! Which CPU serves which queue.
+//!
+//! The RX queue decides the CPU: a worker runs where its queue's interrupt is handled, so that a packet stays in one CPU's caches.
+//! Where a queue has no interrupt (veth) or its CPU is taken, the worker gets the next free CPU. Two workers share a CPU only
+//! when there are more queues than CPUs.
+//!
+//! What it does not do: move interrupts, or pin threads (the worker pins itself).
+
+use std::{collections::BTreeMap, fs, path::Path};
+
+use anyhow::{Result, ensure};
+
+/// The CPU of one queue's worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    /// The NIC's queue.
+    pub queue: u32,
+    /// The CPU.
+    pub cpu: usize,
+    /// Another worker of this interface has the same CPU.
+    pub shared: bool,
+}
+
+/// Places the workers of `queues`.
+///
+/// `allowed` are the CPUs this process may run on, `given` the operator's choice in the order of the queues (repeated when it is
+/// shorter), `interrupts` the CPU that handles each queue's interrupt, where there is one.
+pub fn place(
+    queues: &[u32],
+    allowed: &[usize],
+    given: Option<&[usize]>,
+    interrupts: &BTreeMap<u32, usize>,
+) -> Result<Vec<Placement>> {
+    ensure!(!allowed.is_empty(), "this process may run on no CPU at all");
+    let cpus: Vec<usize> = match given {
+        Some(given) => {
+            for cpu in given {
+                ensure!(allowed.contains(cpu), "CPU {cpu} does not exist or is not allowed here: there are {}", list(allowed));
+            }
+            given.iter().copied().cycle().take(queues.len()).collect()
+        }
+        None => automatic(queues, allowed, interrupts),
+    };
+    Ok(queues
+        .iter()
+        .zip(&cpus)
+        .map(|(&queue, &cpu)| Placement { queue, cpu, shared: cpus.iter().filter(|other| **other == cpu).count() > 1 })
+        .collect())
+}
+
+/// The interrupt's CPU while it is free, then whatever is free, then round again.
+fn automatic(queues: &[u32], allowed: &[usize], interrupts: &BTreeMap<u32, usize>) -> Vec<usize> {
+    let mut load: BTreeMap<usize, usize> = allowed.iter().map(|cpu| (*cpu, 0)).collect();
+    let mut placed: BTreeMap<u32, usize> = BTreeMap::new();
+    for round in 0..2 {
+        for queue in queues {
+            if placed.contains_key(queue) {
+                continue;
+            }
+            let own = interrupts.get(queue).copied().filter(|cpu| load.get(cpu) == Some(&0));
+            // First everyone who has an interrupt, so that nobody without one takes its CPU. Then the rest, from the last CPU
+            // down: CPU 0 does the machine's housekeeping and, on a veth pair, often the sender's work.
+            let free = || load.iter().rev().min_by_key(|(_, workers)| **workers).map(|(cpu, _)| *cpu);
+            let Some(cpu) = own.or_else(|| if round == 1 { free() } else { None }) else { continue };
+            *load.entry(cpu).or_default() += 1;
+            placed.insert(*queue, cpu);
+        }
+    }
+    queues.iter().map(|queue| placed[queue]).collect()
+}
+
+/// The CPU that handles each queue's receive interrupt, as far as the kernel's names for interrupts tell.
+#[must_use]
+pub fn interrupts(interface: &str) -> BTreeMap<u32, usize> {
+    let device = Path::new("/sys/class/net").join(interface).join("device");
+    // A virtio NIC's interrupts carry the name of its virtio device, others that of the interface.
+    let device_name = fs::read_link(&device).ok().and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
+    let names: Vec<&str> = [Some(interface), device_name.as_deref()].into_iter().flatten().collect();
+    let table = fs::read_to_string("/proc/interrupts").unwrap_or_default();
+    receive_interrupts(&table, &names)
+        .into_iter()
+        .filter_map(|(queue, interrupt)| {
+            let affinity = fs::read_to_string(format!("/proc/irq/{interrupt}/effective_affinity_list")).ok()?;
+            let first = affinity.trim().split([',', '-']).next()?;
+            Some((queue, first.parse().ok()?))
+        })
+        .collect()
+}
+
+/// Finds queue -> interrupt in the text of /proc/interrupts. Drivers name them `eth0-TxRx-3`, `eth0-rx-3`, `virtio1-input.3`,
+/// `mlx5_comp3@pci:...`: the device's name, then a word that is not only about transmit, then the queue's number.
+fn receive_interrupts(table: &str, names: &[&str]) -> Vec<(u32, u32)> {
+    let mut found = Vec::new();
+    for line in table.lines() {
+        let mut words = line.split_whitespace();
+        let Some(interrupt) = words.next().and_then(|word| word.strip_suffix(':')?.parse::<u32>().ok()) else { continue };
+        let Some(action) = words.next_back() else { continue };
+        let Some(role) = names.iter().find_map(|name| action.strip_prefix(name)?.strip_prefix('-')) else { continue };
+        let role = role.to_ascii_lowercase();
+        let transmit_only = role.starts_with("tx-") || role.starts_with("output");
+        let digits = role.len() - role.trim_end_matches(|letter: char| letter.is_ascii_digit()).len();
+        if let (false, Ok(queue)) = (transmit_only, role[role.len() - digits..].parse()) {
+            found.push((queue, interrupt));
+        }
+    }
+    found
+}
+
+/// CPUs for a message: `0, 1, 2`.
+fn list(cpus: &[usize]) -> String {
+    cpus.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn cpus(queues: &[u32], allowed: &[usize], given: Option<&[usize]>, interrupts: &[(u32, usize)]) -> Vec<(usize, bool)> {
+        let interrupts = interrupts.iter().copied().collect();
+        place(queues, allowed, given, &interrupts).unwrap().iter().map(|place| (place.cpu, place.shared)).collect()
+    }
+
+    #[test]
+    fn the_interrupt_decides() {
+        assert_eq!(cpus(&[0, 1, 2], &[0, 1, 2, 3], None, &[(0, 2), (1, 0), (2, 3)]), [(2, false), (0, false), (3, false)]);
+    }
+
+    #[test]
+    fn a_queue_without_interrupt_takes_no_other_queues_cpu() {
+        assert_eq!(cpus(&[0, 1], &[0, 1], None, &[(1, 1)]), [(0, false), (1, false)]);
+    }
+
+    #[test]
+    fn two_interrupts_on_one_cpu_do_not_make_two_workers_share_it() {
+        assert_eq!(cpus(&[0, 1], &[0, 1], None, &[(0, 0), (1, 0)]), [(0, false), (1, false)]);
+    }
+
+    #[test]
+    fn without_interrupts_from_the_last_cpu_down() {
+        assert_eq!(cpus(&[0, 1], &[0, 1], None, &[]), [(1, false), (0, false)]);
+    }
+
+    #[test]
+    fn more_queues_than_cpus_share_and_say_so() {
+        assert_eq!(cpus(&[0, 1, 2], &[0, 1], None, &[]), [(1, true), (0, false), (1, true)]);
+        assert_eq!(cpus(&[0, 1, 2], &[0, 1], Some(&[1]), &[]), [(1, true), (1, true), (1, true)]);
+    }
+
+    #[test]
+    fn the_operator_decides() {
+        assert_eq!(cpus(&[0, 7], &[0, 1, 2], Some(&[2, 0]), &[(0, 1)]), [(2, false), (0, false)]);
+    }
+
+    #[test]
+    fn a_cpu_that_does_not_exist_is_named() {
+        let error = place(&[0], &[0, 1], Some(&[9]), &BTreeMap::new()).unwrap_err().to_string();
+        assert_eq!(error, "CPU 9 does not exist or is not allowed here: there are 0, 1");
+    }
+
+    #[test]
+    fn interrupt_names_of_several_drivers() {
+        let table = "           CPU0       CPU1\n\
+             24:        123          0  PCI-MSI 49152-edge      virtio1-config\n\
+             25:          0          9  PCI-MSI 49153-edge      virtio1-input.0\n\
+             26:          0          1  PCI-MSI 49154-edge      virtio1-output.0\n\
+             27:          0          9  PCI-MSI 49155-edge      virtio1-input.1\n\
+             40:          0          0  PCI-MSI 1-edge      eth0\n\
+             41:          0          0  PCI-MSI 1-edge      eth0-TxRx-0\n\
+             42:          0          0  PCI-MSI 1-edge      eth0-rx-1\n\
+             43:          0          0  PCI-MSI 1-edge      eth0-tx-1\n\
+             44:          0          0  PCI-MSI 1-edge      eth01-TxRx-7\n\
+            NMI:          0          0   Non-maskable interrupts\n";
+        assert_eq!(receive_interrupts(table, &["virtio1"]), [(0, 25), (1, 27)]);
+        assert_eq!(receive_interrupts(table, &["eth0"]), [(0, 41), (1, 42)]);
+        assert_eq!(receive_interrupts("", &["eth0"]), []);
+    }
+}

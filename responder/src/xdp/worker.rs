@@ -1,0 +1,177 @@
+//! The worker of one queue: takes batches from its socket, answers each query in the frame it came in, sleeps when idle.
+//!
+//! A worker owns its socket, its CPU and its counters. It reads zones, own addresses and its stop flag, which change rarely; it
+//! writes nothing that another thread writes. [`Handler::reply`] is the whole life of a query on the bypass, without a NIC.
+
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{socket::Socket, topology::Placement};
+use crate::{
+    answer::{Outcome, Transport},
+    counters::{Counters, DropReason, add},
+    guard::OwnAddresses,
+    service::Service,
+    sys,
+    wire::frame::{FrameError, Request},
+};
+
+/// How long an idle worker sleeps before it looks at its stop flag and at frames the kernel has not sent.
+const IDLE: Duration = Duration::from_millis(100);
+
+/// Turns frames into replies: the service and what the guard must know.
+#[derive(Debug)]
+pub struct Handler {
+    service: Service,
+    own: OwnAddresses,
+    verify_checksums: bool,
+    mtu: usize,
+}
+
+impl Handler {
+    /// A handler for frames from an interface with this MTU.
+    #[must_use]
+    pub fn new(service: Service, own: OwnAddresses, verify_checksums: bool, mtu: u32) -> Self {
+        Self { service, own, verify_checksums, mtu: mtu as usize }
+    }
+
+    /// Looks for changed addresses; once per batch.
+    #[inline]
+    pub fn refresh(&mut self) {
+        self.own.refresh();
+    }
+
+    /// Answers the frame in `frame[..length]` in place, with the rest of `frame` as room, and returns the reply's length.
+    #[inline]
+    pub fn reply(&self, frame: &mut [u8], length: usize) -> Result<usize, DropReason> {
+        let request = Request::parse(&frame[..length], self.verify_checksums).map_err(|error| match error {
+            FrameError::Truncated | FrameError::Unsupported => DropReason::BadFrame,
+            FrameError::Checksum => DropReason::BadChecksum,
+        })?;
+        self.own.admit(request.source(frame), request.source_port(frame))?;
+        let payload = request.payload();
+        let room = request.payload_room(frame.len(), self.mtu);
+        let message = &mut frame[payload.start..payload.start + room.max(payload.len())];
+        match self.service.serve(message, payload.len(), room, Transport::Udp) {
+            Outcome::Reply(length) => Ok(request.reply_in_place(frame, length)),
+            Outcome::Drop(reason) => Err(reason),
+        }
+    }
+}
+
+/// What others may read of a worker while it runs.
+#[derive(Debug)]
+pub struct Observed {
+    /// Packets by fate.
+    pub counters: Counters,
+    /// Replies by the CPU they were sent from, as the worker found itself on it.
+    sent_from: Box<[AtomicU64]>,
+    thread: AtomicI32,
+}
+
+impl Observed {
+    fn new(cpus: usize) -> Self {
+        Self {
+            counters: Counters::default(),
+            sent_from: (0..cpus).map(|_| AtomicU64::new(0)).collect(),
+            thread: AtomicI32::new(0),
+        }
+    }
+
+    /// The CPUs that replies were sent from, with their number.
+    pub fn sent_from(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
+        self.sent_from.iter().map(|count| count.load(Relaxed)).enumerate().filter(|(_, count)| *count > 0)
+    }
+
+    /// The thread's id.
+    pub fn thread(&self) -> i32 {
+        self.thread.load(Relaxed)
+    }
+
+    #[inline]
+    fn sent(&self, cpu: usize, count: u32) {
+        // A CPU that appeared after start-up has no counter of its own.
+        if let Some(counter) = self.sent_from.get(cpu).or(self.sent_from.last()) {
+            add(counter, u64::from(count));
+        }
+    }
+}
+
+/// A running worker. Dropping it stops and joins the thread, which gives the queue back.
+#[derive(Debug)]
+pub struct Worker {
+    /// Its queue and CPU.
+    pub placement: Placement,
+    observed: Arc<Observed>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Starts a thread on the placement's CPU that serves `socket`. `cpus` is the number of CPUs that replies may be sent from.
+    pub fn start(placement: Placement, socket: Socket, handler: Handler, cpus: usize) -> Result<Self> {
+        let observed = Arc::new(Observed::new(cpus));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (pinned, is_pinned) = std::sync::mpsc::channel();
+        let thread = thread::Builder::new()
+            .name(format!("queue {}", placement.queue))
+            .spawn({
+                let (observed, stop) = (Arc::clone(&observed), Arc::clone(&stop));
+                move || {
+                    observed.thread.store(sys::thread_id(), Relaxed);
+                    // The receiver waits for exactly this message.
+                    let _ = pinned.send(core_affinity::set_for_current(core_affinity::CoreId { id: placement.cpu }));
+                    run(socket, handler, &observed, &stop);
+                }
+            })
+            .with_context(|| format!("cannot start the worker of queue {}", placement.queue))?;
+        let worker = Self { placement, observed, stop, thread: Some(thread) };
+        let pinned = is_pinned.recv().with_context(|| format!("the worker of queue {} ended at once", placement.queue))?;
+        ensure!(pinned, "cannot pin the worker of queue {} to CPU {}", placement.queue, placement.cpu);
+        Ok(worker)
+    }
+
+    /// Its counters and where it runs.
+    #[must_use]
+    pub fn observed(&self) -> &Observed {
+        &self.observed
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It ends within IDLE. A panic has been reported by then and must not become an abort here.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The worker's loop: one batch, one look at the flag, sleep when there was nothing.
+fn run(mut socket: Socket, mut handler: Handler, observed: &Observed, stop: &AtomicBool) {
+    while !stop.load(Relaxed) {
+        handler.refresh();
+        let exchange = socket.exchange(|frame, length| {
+            handler.reply(frame, length).inspect_err(|reason| observed.counters.drop(*reason)).ok()
+        });
+        if exchange.stalled {
+            observed.counters.stall();
+        }
+        if exchange.received == 0 {
+            socket.wait(IDLE);
+            continue;
+        }
+        observed.counters.batch(exchange.received, exchange.sent);
+        observed.sent(sys::current_cpu(), exchange.sent);
+    }
+}
