@@ -1,2 +1,24 @@
-//! The `responder` command.
-fn main() {}
+//! The `responder` command: parse, dispatch, and turn an error into one sentence and an exit status.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use responder::{
+    cli::{Cli, Command},
+    command,
+};
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Serve(flags) => command::serve::run(flags),
+        Command::Check(flags) => command::check::run(&flags),
+        Command::Status(flags) => command::status::run(&flags),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

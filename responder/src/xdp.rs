@@ -1,5 +1,222 @@
-//! The bypass path: steer frames into one AF_XDP socket per queue, answer each in the frame it came in.
+//! The bypass of one interface: steer frames into one AF_XDP socket per queue, answer each in the frame it came in.
+//!
+//! Order matters. At start the program is attached with an empty XSKMAP, whose empty slots pass everything to the kernel path, then
+//! sockets and workers come up, and only then are the slots set. At the end the slots are cleared first. So at no moment is a
+//! frame steered to a queue that nobody serves. The attachment is a link that this process holds: it goes when the process goes.
 
 pub mod socket;
+pub mod steering;
 pub mod topology;
 pub mod worker;
+
+use std::{
+    fs,
+    net::IpAddr,
+    os::fd::OwnedFd,
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::{
+    cli::{Switch, XdpMode},
+    config::Config,
+    interface::Interface,
+    sys,
+};
+use socket::{Options, Socket};
+use steering::{AttachMode, Settings, Steering};
+use worker::{Handler, Worker};
+
+/// Drivers that reset on attach need up to a few seconds until the link is back.
+const CARRIER_WITHIN: Duration = Duration::from_secs(10);
+const CARRIER_STEP: Duration = Duration::from_millis(20);
+
+/// One served queue.
+#[derive(Debug)]
+pub struct Queue {
+    /// Its worker.
+    pub worker: Worker,
+    /// Whether the driver receives straight into the UMEM.
+    pub zero_copy: bool,
+    /// The socket, for the kernel's counters.
+    fd: OwnedFd,
+}
+
+impl Queue {
+    /// What the kernel dropped on this queue.
+    #[must_use]
+    pub fn kernel_statistics(&self) -> sys::XdpStatistics {
+        // It cannot fail on an open AF_XDP socket, which this is.
+        sys::xdp_statistics(&self.fd).unwrap_or_default()
+    }
+}
+
+/// The bypass of one interface. Dropping it takes the queues out of the XSKMAP, then ends the workers, then detaches.
+#[derive(Debug)]
+pub struct Bypass {
+    /// The interface as it was at start.
+    pub interface: Interface,
+    /// Its served queues.
+    pub queues: Vec<Queue>,
+    /// Receive queues that have no worker, and why.
+    pub unserved: Vec<(u32, String)>,
+    /// The XDP program.
+    pub steering: Steering,
+}
+
+impl Bypass {
+    /// Brings the bypass up. `served` are the addresses whose queries are steered, `handler` makes one handler per worker.
+    pub fn start(
+        interface: Interface,
+        config: &Config,
+        served: &[(IpAddr, u8)],
+        ports: &[u16],
+        handler: impl Fn(bool) -> Handler,
+    ) -> Result<Self> {
+        let name = interface.name.as_str();
+        ensure!(
+            interface.mtu <= socket::mtu_max(),
+            "the MTU of {name} is {}, but a frame holds packets of at most {}: `ip link set dev {name} mtu {}`",
+            interface.mtu,
+            socket::mtu_max(),
+            socket::mtu_max()
+        );
+        let settings = settings(&interface, config, ports);
+        let mut steering = Steering::attach(name, interface.index, &settings)?;
+        for (address, prefix) in served {
+            steering.serve(*address, *prefix)?;
+        }
+        wait_for_carrier(name)?;
+
+        // Attaching can change the channels, so they are counted afterwards.
+        let present = receive_queues(name);
+        let (served_queues, unserved) = choose(name, present, config.queues.as_deref())?;
+        let allowed: Vec<usize> = core_affinity::get_core_ids().unwrap_or_default().iter().map(|core| core.id).collect();
+        let placements =
+            topology::place(&served_queues, &allowed, config.cpus.as_deref(), &topology::interrupts(name))?;
+        if placements.iter().any(|placement| placement.shared) {
+            eprintln!("warning: {name}: {} queues share {} CPUs", placements.len(), allowed.len());
+        }
+
+        let options = Options {
+            mtu: interface.mtu,
+            zero_copy: config.zero_copy,
+            ring_frames: config.ring_frames,
+            busy_poll_us: config.busy_poll_us,
+        };
+        let verify = match config.verify_checksums {
+            Switch::On => true,
+            Switch::Off => false,
+            // Local senders leave partial sums on veth, which only hardware would complete.
+            Switch::Auto => interface.driver != "veth",
+        };
+        let cpus = allowed.iter().max().map_or(1, |last| last + 1);
+        let mut queues = Vec::with_capacity(placements.len());
+        for placement in placements {
+            let socket = Socket::bind(name, placement.queue, &options)?;
+            if config.busy_poll_us.is_some() && !socket.has_napi() {
+                eprintln!("warning: {name} queue {}: busy polling has no effect, the driver gives no NAPI id", placement.queue);
+            }
+            let zero_copy = socket.is_zero_copy();
+            let fd = socket.try_clone_fd().context("cannot duplicate an AF_XDP socket")?;
+            let worker = Worker::start(placement, socket, handler(verify), cpus)?;
+            queues.push(Queue { worker, zero_copy, fd });
+        }
+        let mut bypass = Self { interface, queues, unserved, steering };
+        for queue in &bypass.queues {
+            bypass.steering.set_slot(queue.worker.placement.queue, &queue.fd)?;
+        }
+        Ok(bypass)
+    }
+}
+
+impl Drop for Bypass {
+    fn drop(&mut self) {
+        if let Err(error) = self.steering.clear_slots() {
+            eprintln!("warning: {}: {error:#}", self.interface.name);
+        }
+        // Frames steered before the slots were cleared are still answered: the workers end now, the program after them.
+        self.queues.clear();
+    }
+}
+
+fn settings(interface: &Interface, config: &Config, ports: &[u16]) -> Settings {
+    Settings {
+        ports: ports.to_vec(),
+        mac: interface.mac,
+        vlans: interface.vlans.iter().map(|id| (*id, None)).chain(config.vlans.iter().map(|tag| (tag.outer, tag.inner))).map(Into::into).collect(),
+        queues: receive_queues_max(&interface.name),
+        mode: match config.xdp_mode {
+            XdpMode::Auto => AttachMode::Auto,
+            XdpMode::Native => AttachMode::Native,
+            XdpMode::Generic => AttachMode::Generic,
+        },
+        log: config.log_steering,
+    }
+}
+
+/// The number of receive queues in use. A driver without channels has one.
+fn receive_queues(interface: &str) -> u32 {
+    sys::channels(interface).map_or(1, |channels| channels.rx.max(1))
+}
+
+/// The number of receive queues there can ever be, in use or not.
+fn receive_queues_max(interface: &str) -> u32 {
+    let present = fs::read_dir(format!("/sys/class/net/{interface}/queues")).map_or(0, |entries| {
+        entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("rx-")).count()
+    });
+    u32::try_from(present).unwrap_or(u32::MAX).max(receive_queues(interface))
+}
+
+/// Splits the receive queues into those that get a worker and those that do not, with the reason.
+fn choose(interface: &str, present: u32, wanted: Option<&[u32]>) -> Result<(Vec<u32>, Vec<(u32, String)>)> {
+    let Some(wanted) = wanted else { return Ok(((0..present).collect(), Vec::new())) };
+    for queue in wanted {
+        ensure!(
+            *queue < present,
+            "{interface} has no receive queue {queue}: it has {present}, numbered from 0 (see `ethtool -l {interface}`)"
+        );
+    }
+    let unserved = (0..present)
+        .filter(|queue| !wanted.contains(queue))
+        .map(|queue| (queue, "not in --queues: its queries are answered by the kernel path".to_owned()))
+        .collect();
+    Ok((wanted.to_vec(), unserved))
+}
+
+/// Waits until the link is up again after attaching.
+fn wait_for_carrier(interface: &str) -> Result<()> {
+    let path = format!("/sys/class/net/{interface}/carrier");
+    let deadline = Instant::now() + CARRIER_WITHIN;
+    while fs::read_to_string(&path).is_ok_and(|carrier| carrier.trim() != "1") {
+        ensure!(
+            Instant::now() < deadline,
+            "{interface} has had no carrier for {} s: is its cable (or its peer) up?",
+            CARRIER_WITHIN.as_secs()
+        );
+        thread::sleep(CARRIER_STEP);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// CASES 4: a server that sits on one queue sees only some of the traffic.
+    #[test]
+    fn case_04_all_queues_by_default_and_the_rest_is_named() {
+        assert_eq!(choose("eth0", 3, None).unwrap(), (vec![0, 1, 2], vec![]));
+        let (served, unserved) = choose("eth0", 3, Some(&[1])).unwrap();
+        assert_eq!(served, [1]);
+        assert_eq!(unserved.iter().map(|(queue, _)| *queue).collect::<Vec<_>>(), [0, 2]);
+    }
+
+    #[test]
+    fn a_queue_that_does_not_exist_is_named() {
+        let error = choose("eth0", 2, Some(&[0, 5])).unwrap_err().to_string();
+        assert!(error.starts_with("eth0 has no receive queue 5: it has 2"), "{error}");
+    }
+}

@@ -60,8 +60,11 @@ impl Handler {
         self.own.admit(request.source(frame), request.source_port(frame))?;
         let payload = request.payload();
         let room = request.payload_room(frame.len(), self.mtu);
-        let message = &mut frame[payload.start..payload.start + room.max(payload.len())];
-        match self.service.serve(message, payload.len(), room, Transport::Udp) {
+        if payload.len() > room {
+            return Err(DropReason::NoRoom);
+        }
+        let message = &mut frame[payload.start..payload.start + room];
+        match self.service.serve(message, payload.len(), Transport::Udp) {
             Outcome::Reply(length) => Ok(request.reply_in_place(frame, length)),
             Outcome::Drop(reason) => Err(reason),
         }
