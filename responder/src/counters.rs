@@ -23,13 +23,15 @@ pub enum DropReason {
     OwnSource,
     /// The reply does not fit into the room there is.
     NoRoom,
+    /// The kernel would not take the reply.
+    NotSent,
     /// The sink service drops what it counts.
     Sunk,
 }
 
 impl DropReason {
     /// Every reason, in the order of its index.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::BadFrame,
         Self::BadChecksum,
         Self::ShortMessage,
@@ -37,6 +39,7 @@ impl DropReason {
         Self::SourcePortZero,
         Self::OwnSource,
         Self::NoRoom,
+        Self::NotSent,
         Self::Sunk,
     ];
 
@@ -50,6 +53,7 @@ impl DropReason {
             Self::SourcePortZero => "source_port_zero",
             Self::OwnSource => "own_source",
             Self::NoRoom => "no_room",
+            Self::NotSent => "not_sent",
             Self::Sunk => "sunk",
         }
     }

@@ -1,7 +1,10 @@
 //! Who may be answered.
 //!
-//! A query whose source is port 0 cannot be replied to, and one whose source is an address of ours would have us answer ourselves: a
-//! forged packet could start a loop between two of our sockets. Neither is ever answered, on any path.
+//! A query whose source is port 0 cannot be replied to. One from the wire whose source is an address of ours is forged: answering it would
+//! have us answer ourselves, and two of our sockets could be set to answer each other for ever. Neither is ever answered.
+//!
+//! On kernel sockets our own addresses are also those of local clients, say a health check on this machine. The kernel lets none of them in
+//! from the wire (it calls such a source martian), so there only the loop itself is refused: a source that is one of our sockets.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -46,7 +49,7 @@ impl OwnAddresses {
         }
     }
 
-    /// Whether a sender may be answered, as far as its address and port tell.
+    /// Whether the sender of a frame from the wire may be answered, as far as its address and port tell.
     #[inline]
     pub fn admit(&self, source: IpAddr, port: u16) -> Result<(), DropReason> {
         if port == 0 {
@@ -56,6 +59,15 @@ impl OwnAddresses {
             return Err(DropReason::OwnSource);
         }
         Ok(())
+    }
+
+    /// The same for a packet that came through the kernel to a socket at `served_port`.
+    #[inline]
+    pub fn admit_through_kernel(&self, source: IpAddr, port: u16, served_port: u16) -> Result<(), DropReason> {
+        match self.admit(source, port) {
+            Err(DropReason::OwnSource) if port != served_port => Ok(()),
+            admitted => admitted,
+        }
     }
 }
 
@@ -76,5 +88,16 @@ mod tests {
         assert_eq!(own.admit(address("2001:db8::53"), 4242), Err(DropReason::OwnSource));
         assert_eq!(own.admit(address("192.0.2.1"), 0), Err(DropReason::SourcePortZero));
         assert_eq!(own.admit(address("192.0.2.1"), 1), Ok(()));
+    }
+
+    #[test]
+    fn a_local_client_is_answered_by_kernel_sockets_but_our_own_socket_is_not() {
+        let list = AddressList::default();
+        let own_address = "192.0.2.53".parse().unwrap();
+        list.set([own_address]);
+        let own = list.view();
+        assert_eq!(own.admit_through_kernel(own_address, 4242, 53), Ok(()));
+        assert_eq!(own.admit_through_kernel(own_address, 53, 53), Err(DropReason::OwnSource));
+        assert_eq!(own.admit_through_kernel(own_address, 0, 53), Err(DropReason::SourcePortZero));
     }
 }

@@ -1,0 +1,48 @@
+//! Any frame to its reply: the worker's whole path without a NIC.
+//!
+//! Asserts that a reply goes back to where the frame came from, fits, and is a frame that parses with intact checksums.
+#![no_main]
+
+use std::{
+    net::{IpAddr, Ipv4Addr},
+    sync::{Arc, LazyLock},
+};
+
+use libfuzzer_sys::fuzz_target;
+use responder::{
+    guard::AddressList,
+    service::Service,
+    wire::frame::Request,
+    xdp::worker::Handler,
+    zone::{Source, Zones},
+};
+
+const ROOM: usize = 2048 - 256;
+const MTU: u32 = 1500;
+
+static HANDLERS: LazyLock<[Handler; 2]> = LazyLock::new(|| {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/zones/example.com.zone").into();
+    let zones = Zones::load(&[Source { name: "example.com".into(), file }]).expect("the example zone loads");
+    let own = AddressList::default();
+    own.set([IpAddr::V4(Ipv4Addr::new(192, 0, 2, 53))]);
+    let service = Service::Dns(Arc::new(zones));
+    [true, false].map(|verify| Handler::new(service.clone(), own.view(), verify, MTU))
+});
+
+fuzz_target!(|bytes: &[u8]| {
+    let length = bytes.len().min(ROOM);
+    for handler in HANDLERS.iter() {
+        let mut frame = [0; ROOM];
+        frame[..length].copy_from_slice(&bytes[..length]);
+        let Ok(reply_length) = handler.reply(&mut frame, length) else { continue };
+        let query = Request::parse(&bytes[..length], false).expect("only a request has a reply");
+        let reply = Request::parse(&frame[..reply_length], true).expect("a reply is a frame with intact checksums");
+        assert_eq!(reply.payload().end, reply_length);
+        assert!(reply_length <= 14 + 8 + MTU as usize);
+        assert_eq!((&frame[..6], &frame[6..12]), (&bytes[6..12], &bytes[..6]));
+        assert_ne!(query.source(&bytes[..length]), IpAddr::V4(Ipv4Addr::new(192, 0, 2, 53)));
+        let (sent, got) = (&bytes[query.payload()], &frame[reply.payload()]);
+        assert_eq!(sent[..2], got[..2], "the ID is the query's");
+        assert_eq!((sent[2] & 0x80, got[2] & 0x80), (0, 0x80), "a query becomes a response");
+    }
+});

@@ -1,0 +1,186 @@
+//! The control socket: one request line, one JSON document.
+//!
+//! A unix socket that only its owner may open. Requests are short, answers are made by the control thread, so that counters are read
+//! only when somebody asks.
+
+pub mod status;
+
+use std::{
+    fs,
+    io::{self, BufRead, BufReader, Read, Write},
+    os::unix::{fs::PermissionsExt, net::UnixStream},
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail};
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt},
+    net::{UnixListener, UnixStream as AsyncUnixStream},
+    sync::{mpsc, oneshot},
+    time::timeout,
+};
+
+use status::Status;
+
+/// A client that is slower than this is not waited for.
+const WITHIN: Duration = Duration::from_secs(5);
+/// The longest request.
+const REQUEST_MAX: u64 = 64;
+const STATUS: &str = "status";
+
+/// Where the answer to a request goes.
+pub type Request = oneshot::Sender<Status>;
+
+/// The listening socket. Dropping it removes the file.
+#[derive(Debug)]
+pub struct Control {
+    path: PathBuf,
+    requests: mpsc::Receiver<Request>,
+}
+
+impl Control {
+    /// Listens at `path`. A socket file that nobody listens at any more is replaced. Called within a tokio runtime.
+    pub fn listen(path: &Path) -> Result<Self> {
+        if UnixStream::connect(path).is_ok() {
+            bail!("another responder listens at {}: stop it, or give this one its own with --control PATH", path.display());
+        }
+        let open = || -> io::Result<UnixListener> {
+            if path.exists() {
+                fs::remove_file(path)?;
+            }
+            let listener = UnixListener::bind(path)?;
+            fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+            Ok(listener)
+        };
+        let listener = open().with_context(|| {
+            format!("cannot listen at {}: the directory must exist and be writable, or give another path with --control", path.display())
+        })?;
+        let (sender, requests) = mpsc::channel(1);
+        tokio::spawn(accept(listener, sender));
+        Ok(Self { path: path.to_owned(), requests })
+    }
+
+    /// The next request.
+    pub async fn request(&mut self) -> Request {
+        match self.requests.recv().await {
+            Some(request) => request,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        // Somebody may have removed it already; there is nothing else to do at exit.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+async fn accept(listener: UnixListener, requests: mpsc::Sender<Request>) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let requests = requests.clone();
+                tokio::spawn(async move {
+                    // An error is the end of this client and of nothing else.
+                    let _ = timeout(WITHIN, serve(stream, requests)).await;
+                });
+            }
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+async fn serve(stream: AsyncUnixStream, requests: mpsc::Sender<Request>) -> Result<()> {
+    let (reader, mut writer) = stream.into_split();
+    let mut line = String::new();
+    tokio::io::BufReader::new(reader.take(REQUEST_MAX)).read_line(&mut line).await?;
+    let reply = if line.trim_end() == STATUS {
+        let (sender, answer) = oneshot::channel();
+        requests.send(sender).await?;
+        serde_json::to_vec(&answer.await?)?
+    } else {
+        format!("{{\"error\":\"unknown request; known: {STATUS}\"}}").into_bytes()
+    };
+    writer.write_all(&reply).await?;
+    writer.write_all(b"\n").await?;
+    Ok(())
+}
+
+/// Asks the server at `path` for its status, as the JSON text it sends.
+pub fn ask(path: &Path) -> Result<String> {
+    let mut stream = UnixStream::connect(path).with_context(|| {
+        format!("no responder answers at {}: is it running, and was it given another --control path?", path.display())
+    })?;
+    let mut exchange = || -> io::Result<String> {
+        stream.set_read_timeout(Some(WITHIN))?;
+        stream.write_all(format!("{STATUS}\n").as_bytes())?;
+        let mut reply = String::new();
+        BufReader::new(&stream).read_line(&mut reply)?;
+        Ok(reply)
+    };
+    exchange().with_context(|| format!("the responder at {} did not answer", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    fn path(name: &str) -> PathBuf {
+        std::env::temp_dir().join(format!("responder-control-{}-{name}", std::process::id()))
+    }
+
+    #[test]
+    fn a_status_comes_back() {
+        let path = path("status");
+        runtime().block_on(async {
+            let mut control = Control::listen(&path).unwrap();
+            let client = tokio::task::spawn_blocking({
+                let path = path.clone();
+                move || ask(&path)
+            });
+            control.request().await.send(Status { pid: 42, ..Status::default() }).unwrap();
+            let text = client.await.unwrap().unwrap();
+            assert_eq!(serde_json::from_str::<Status>(&text).unwrap().pid, 42);
+        });
+        assert!(!path.exists(), "the file goes with the server");
+        let error = format!("{:#}", ask(&path).unwrap_err());
+        assert!(error.starts_with("no responder answers at"), "{error}");
+    }
+
+    #[test]
+    fn a_live_socket_is_refused_and_a_stale_one_replaced() {
+        let path = path("live");
+        drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
+        runtime().block_on(async {
+            let _control = Control::listen(&path).unwrap();
+            let error = Control::listen(&path).unwrap_err().to_string();
+            assert!(error.starts_with("another responder listens at"), "{error}");
+        });
+    }
+
+    #[test]
+    fn nonsense_gets_an_error_and_a_long_line_is_cut() {
+        let path = path("nonsense");
+        runtime().block_on(async {
+            let _control = Control::listen(&path).unwrap();
+            for request in ["stats\n".to_owned(), format!("{}\n", "x".repeat(1000))] {
+                let path = path.clone();
+                let reply = tokio::task::spawn_blocking(move || {
+                    let mut stream = UnixStream::connect(path).unwrap();
+                    stream.write_all(request.as_bytes()).unwrap();
+                    let mut reply = String::new();
+                    // The rest of a long line is unread when the server closes, which may be seen as a reset.
+                    let _ = stream.read_to_string(&mut reply);
+                    reply
+                });
+                assert!(reply.await.unwrap().starts_with("{\"error\""));
+            }
+        });
+    }
+}

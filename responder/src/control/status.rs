@@ -1,0 +1,325 @@
+//! The status document: what `responder status --json` prints and the tables are made from. All counts are totals since the start.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use serde::{Deserialize, Serialize};
+
+/// A running server.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of the server.
+    pub version: String,
+    /// Process id.
+    pub pid: u32,
+    /// Seconds since it began to serve.
+    pub uptime_s: f64,
+    /// `xdp` or `socket`.
+    pub io: String,
+    /// `dns`, `echo` or `sink`.
+    pub service: String,
+    /// The zones served.
+    pub zones: Vec<Zone>,
+    /// The interfaces with a bypass.
+    pub interfaces: Vec<Interface>,
+    /// Kernel sockets.
+    pub kernel_path: KernelPath,
+}
+
+/// A zone.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Zone {
+    /// Its name.
+    pub name: String,
+    /// The serial number of its SOA.
+    pub serial: u32,
+    /// Names that own records.
+    pub names: usize,
+    /// Records.
+    pub records: usize,
+}
+
+/// The bypass of one interface.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its index.
+    pub index: u32,
+    /// Its driver.
+    pub driver: String,
+    /// How the XDP program is attached: `native` or `generic`.
+    pub xdp_mode: String,
+    /// The queues that are served.
+    pub queues: Vec<Queue>,
+    /// The receive queues that are not, and why.
+    pub queues_without_worker: Vec<Unserved>,
+    /// What the XDP program decided, in frames.
+    pub verdicts: BTreeMap<String, u64>,
+    /// Where replies went, as observed.
+    pub matrix: Vec<Cell>,
+}
+
+/// One queue and its worker.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Queue {
+    /// Its number.
+    pub queue: u32,
+    /// The CPU its worker is pinned to.
+    pub cpu: usize,
+    /// The worker's thread id.
+    pub thread: i32,
+    /// `zero-copy` or `copy`.
+    pub mode: String,
+    /// Frames taken from the RX ring.
+    pub received: u64,
+    /// Replies put into the TX ring.
+    pub answered: u64,
+    /// Frames dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
+    /// What the kernel dropped or could not do, in frames.
+    pub kernel: KernelCounters,
+    /// Batches; `received / batches` is the mean batch size.
+    pub batches: u64,
+    /// Times the kernel left replies unsent although it was asked to send them.
+    pub tx_stalls: u64,
+}
+
+/// `struct xdp_statistics` of one AF_XDP socket.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct KernelCounters {
+    /// Dropped for another reason than those below.
+    pub rx_dropped: u64,
+    /// Fill ring entries that name no frame.
+    pub rx_invalid_descs: u64,
+    /// TX ring entries that name no frame.
+    pub tx_invalid_descs: u64,
+    /// Dropped since the RX ring was full.
+    pub rx_ring_full: u64,
+    /// The fill ring was empty when a frame was wanted.
+    pub rx_fill_ring_empty_descs: u64,
+    /// The TX ring was empty when the kernel looked: no loss.
+    pub tx_ring_empty_descs: u64,
+}
+
+/// A receive queue that no worker serves.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Unserved {
+    /// Its number.
+    pub queue: u32,
+    /// Why.
+    pub reason: String,
+}
+
+/// Replies to queries of one RX queue that left by one TX queue from one CPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Where the queries came in.
+    pub rx_queue: u32,
+    /// Where the replies went out.
+    pub tx_queue: u32,
+    /// The CPU they were sent from.
+    pub tx_cpu: usize,
+    /// How many.
+    pub frames: u64,
+}
+
+/// Kernel sockets.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct KernelPath {
+    /// UDP sockets.
+    pub udp: Path,
+    /// TCP sockets.
+    pub tcp: Path,
+}
+
+/// One transport of the kernel path.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Path {
+    /// Connections accepted; 0 for UDP.
+    pub connections: u64,
+    /// Messages received.
+    pub received: u64,
+    /// Messages answered.
+    pub answered: u64,
+    /// Messages dropped, by reason.
+    pub dropped: BTreeMap<String, u64>,
+}
+
+impl Status {
+    /// The tables that a person reads, at most 100 columns wide.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = self.write(&mut text);
+        text
+    }
+
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "responder {}, pid {}, up {:.0} s, io {}, service {}", self.version, self.pid, self.uptime_s, self.io, self.service)?;
+        for zone in &self.zones {
+            writeln!(out, "zone {} serial {}: {} names, {} records", zone.name, zone.serial, zone.names, zone.records)?;
+        }
+        for interface in &self.interfaces {
+            interface.write(out)?;
+        }
+        writeln!(out, "\nkernel path    received    answered     dropped")?;
+        for (name, path) in [("udp", &self.kernel_path.udp), ("tcp", &self.kernel_path.tcp)] {
+            let dropped: u64 = path.dropped.values().sum();
+            writeln!(out, "{name:<11} {:>11} {:>11} {dropped:>11}{}", path.received, path.answered, named(&path.dropped))?;
+        }
+        Ok(())
+    }
+}
+
+impl Interface {
+    fn write(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "\n{}: {} driver, XDP {}", self.name, self.driver, self.xdp_mode)?;
+        writeln!(out, "queue  cpu  mode         received    answered     dropped   batch  stalls")?;
+        for queue in &self.queues {
+            let dropped: u64 = queue.dropped.values().sum();
+            let batch = if queue.batches == 0 { 0.0 } else { ratio(queue.received, queue.batches) };
+            writeln!(
+                out,
+                "{:>5} {:>4}  {:<9} {:>11} {:>11} {dropped:>11} {batch:>7.1} {:>7}{}",
+                queue.queue,
+                queue.cpu,
+                queue.mode,
+                queue.received,
+                queue.answered,
+                queue.tx_stalls,
+                named(&queue.dropped)
+            )?;
+        }
+        for unserved in &self.queues_without_worker {
+            writeln!(out, "{:>5}    -  no worker: {}", unserved.queue, unserved.reason)?;
+        }
+        self.write_matrix(out)?;
+        self.write_kernel_drops(out)?;
+        write!(out, "verdicts of the XDP program:")?;
+        let seen: Vec<String> =
+            self.verdicts.iter().filter(|(_, count)| **count > 0).map(|(name, count)| format!(" {name} {count}")).collect();
+        writeln!(out, "{}", if seen.is_empty() { " none yet".to_owned() } else { seen.join(",") })
+    }
+
+    /// Rows are RX queues, columns TX queues, each cell says from which CPU.
+    fn write_matrix(&self, out: &mut String) -> std::fmt::Result {
+        let mut columns: Vec<u32> = self.queues.iter().map(|queue| queue.queue).chain(self.matrix.iter().map(|cell| cell.tx_queue)).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        // A wide NIC's matrix is shown by its cells: a hundred columns fit no terminal.
+        if columns.len() > 5 {
+            writeln!(out, "rx queue -> tx queue: replies from CPU")?;
+            for cell in &self.matrix {
+                writeln!(out, "{:>8} -> {:<8}: {} from CPU {}", cell.rx_queue, cell.tx_queue, cell.frames, cell.tx_cpu)?;
+            }
+            return Ok(());
+        }
+        write!(out, "replies     ")?;
+        for column in &columns {
+            write!(out, " {:>16}", format!("tx {column}"))?;
+        }
+        writeln!(out)?;
+        for queue in &self.queues {
+            write!(out, "{:>12}", format!("rx {}", queue.queue))?;
+            for column in &columns {
+                let cells: Vec<String> = self
+                    .matrix
+                    .iter()
+                    .filter(|cell| cell.rx_queue == queue.queue && cell.tx_queue == *column)
+                    .map(|cell| format!("{} cpu{}", cell.frames, cell.tx_cpu))
+                    .collect();
+                write!(out, " {:>16}", if cells.is_empty() { ".".to_owned() } else { cells.join("+") })?;
+            }
+            writeln!(out)?;
+        }
+        Ok(())
+    }
+
+    fn write_kernel_drops(&self, out: &mut String) -> std::fmt::Result {
+        let sum = |field: fn(&KernelCounters) -> u64| self.queues.iter().map(|queue| field(&queue.kernel)).sum::<u64>();
+        writeln!(
+            out,
+            "dropped by the kernel: ring full {}, fill ring empty {}, invalid rx {}, invalid tx {}, other {}",
+            sum(|kernel| kernel.rx_ring_full),
+            sum(|kernel| kernel.rx_fill_ring_empty_descs),
+            sum(|kernel| kernel.rx_invalid_descs),
+            sum(|kernel| kernel.tx_invalid_descs),
+            sum(|kernel| kernel.rx_dropped)
+        )
+    }
+}
+
+/// The reasons that were seen: ` (response 3)`.
+fn named(dropped: &BTreeMap<String, u64>) -> String {
+    let seen: Vec<String> = dropped.iter().filter(|(_, count)| **count > 0).map(|(name, count)| format!("{name} {count}")).collect();
+    if seen.is_empty() { String::new() } else { format!("  ({})", seen.join(", ")) }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown with one decimal")]
+fn ratio(part: u64, whole: u64) -> f64 {
+    part as f64 / whole as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_person_reads() {
+        let queue = |queue: u32, cpu, answered| Queue {
+            queue,
+            cpu,
+            thread: 7,
+            mode: "copy".into(),
+            received: answered + 2,
+            answered,
+            dropped: BTreeMap::from([("bad_frame".into(), 0), ("response".into(), 2)]),
+            kernel: KernelCounters { rx_ring_full: 1, ..KernelCounters::default() },
+            batches: 10,
+            tx_stalls: 0,
+        };
+        let status = Status {
+            version: "0.1.0".into(),
+            pid: 42,
+            uptime_s: 12.3,
+            io: "xdp".into(),
+            service: "dns".into(),
+            zones: vec![Zone { name: "example.com.".into(), serial: 7, names: 3, records: 5 }],
+            interfaces: vec![Interface {
+                name: "eth0".into(),
+                index: 2,
+                driver: "veth".into(),
+                xdp_mode: "native".into(),
+                queues: vec![queue(0, 1, 100), queue(1, 0, 200)],
+                queues_without_worker: vec![Unserved { queue: 2, reason: "not in --queues".into() }],
+                verdicts: BTreeMap::from([("redirected".into(), 304), ("not_ip".into(), 2), ("fragment".into(), 0)]),
+                matrix: vec![
+                    Cell { rx_queue: 0, tx_queue: 0, tx_cpu: 1, frames: 100 },
+                    Cell { rx_queue: 1, tx_queue: 1, tx_cpu: 0, frames: 200 },
+                ],
+            }],
+            kernel_path: KernelPath { udp: Path { received: 4, answered: 4, ..Path::default() }, tcp: Path::default() },
+        };
+        let expected = "\
+responder 0.1.0, pid 42, up 12 s, io xdp, service dns
+zone example.com. serial 7: 3 names, 5 records
+
+eth0: veth driver, XDP native
+queue  cpu  mode         received    answered     dropped   batch  stalls
+    0    1  copy              102         100           2    10.2       0  (response 2)
+    1    0  copy              202         200           2    20.2       0  (response 2)
+    2    -  no worker: not in --queues
+replies                  tx 0             tx 1
+        rx 0         100 cpu1                .
+        rx 1                .         200 cpu0
+dropped by the kernel: ring full 2, fill ring empty 0, invalid rx 0, invalid tx 0, other 0
+verdicts of the XDP program: not_ip 2, redirected 304
+
+kernel path    received    answered     dropped
+udp                   4           4           0
+tcp                   0           0           0
+";
+        assert_eq!(status.render(), expected);
+    }
+}

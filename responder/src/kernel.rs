@@ -1,0 +1,129 @@
+//! The kernel path: UDP and TCP sockets that answer whatever the XDP program passes, with the same service and guard as the bypass.
+//!
+//! It is also the whole server with `--io socket`: the portable mode, and the honest baseline for measurements.
+//!
+//! Sockets are bound per address, so that a reply leaves from the address that was asked; on a wildcard address the kernel says for
+//! each packet which one that was. Sockets come and go as addresses do.
+
+pub mod tcp;
+pub mod udp;
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::SocketAddr,
+    rc::Rc,
+    sync::Arc,
+};
+
+use anyhow::{Result, anyhow};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::{counters::Counters, guard::AddressList, service::Service};
+
+/// All sockets of the kernel path. Dropping it closes them and ends their threads.
+pub struct KernelPath {
+    service: Service,
+    own: AddressList,
+    cpus: Vec<usize>,
+    listening: BTreeMap<SocketAddr, Listening>,
+    /// Counters of UDP sockets that were closed are kept: a counter never goes back.
+    udp: Vec<Arc<Counters>>,
+    tcp: Rc<tcp::Shared>,
+}
+
+/// What serves one address.
+struct Listening {
+    _udp: Vec<udp::Thread>,
+    _tcp: tcp::Listener,
+}
+
+impl KernelPath {
+    /// A path with no sockets yet. Each address gets one UDP socket for each of `cpus`.
+    #[must_use]
+    pub fn new(service: Service, own: AddressList, cpus: Vec<usize>) -> Self {
+        let tcp = Rc::new(tcp::Shared::new(service.clone()));
+        Self { service, own, cpus, listening: BTreeMap::new(), udp: Vec::new(), tcp }
+    }
+
+    /// Serves an address; one that is served already stays as it is. Called on a `LocalSet`.
+    pub fn add(&mut self, address: SocketAddr) -> Result<()> {
+        if self.listening.contains_key(&address) {
+            return Ok(());
+        }
+        let tcp = tcp::Listener::start(address, &self.tcp)?;
+        // Our threads share the port among themselves. Had another program bound it in the same way, it would take a part of our
+        // queries and nobody would notice; so first it is bound alone.
+        drop(bind(address, Protocol::UDP, Sharing::Nobody)?);
+        let mut threads = Vec::with_capacity(self.cpus.len());
+        for cpu in &self.cpus {
+            let thread = udp::Thread::start(address, *cpu, self.service.clone(), self.own.view())?;
+            self.udp.push(thread.counters());
+            threads.push(thread);
+        }
+        self.listening.insert(address, Listening { _udp: threads, _tcp: tcp });
+        Ok(())
+    }
+
+    /// Stops serving an address.
+    pub fn remove(&mut self, address: SocketAddr) {
+        self.listening.remove(&address);
+    }
+
+    /// The addresses being served.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.listening.keys().copied()
+    }
+
+    /// The counters of every UDP thread there has been.
+    pub fn udp(&self) -> impl Iterator<Item = &Counters> + '_ {
+        self.udp.iter().map(Arc::as_ref)
+    }
+
+    /// The counters of TCP and the number of connections accepted.
+    #[must_use]
+    pub fn tcp(&self) -> (&Counters, u64) {
+        (&self.tcp.counters, self.tcp.accepted.get())
+    }
+}
+
+/// Whether a socket's address can be bound more than once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sharing {
+    /// Nobody else may have it. For TCP, connections that an earlier process left behind do not count.
+    Nobody,
+    /// Each of our threads binds it, and the kernel chooses between them.
+    OwnThreads,
+}
+
+/// Makes a socket that may be bound before its address exists, and says what to do when it cannot be bound.
+fn bind(address: SocketAddr, protocol: Protocol, sharing: Sharing) -> Result<Socket> {
+    let is_tcp = protocol == Protocol::TCP;
+    let open = || -> io::Result<Socket> {
+        let kind = if is_tcp { Type::STREAM } else { Type::DGRAM };
+        let socket = Socket::new(Domain::for_address(address), kind, Some(protocol))?;
+        if address.is_ipv6() {
+            socket.set_only_v6(true)?;
+            socket.set_freebind_v6(true)?;
+        } else {
+            socket.set_freebind_v4(true)?;
+        }
+        socket.set_reuse_address(is_tcp)?;
+        socket.set_reuse_port(sharing == Sharing::OwnThreads)?;
+        socket.bind(&address.into())?;
+        Ok(socket)
+    };
+    open().map_err(|error| {
+        let (name, flag) = if is_tcp { ("TCP", 't') } else { ("UDP", 'u') };
+        let remedy = match error.raw_os_error() {
+            Some(libc::EADDRINUSE) => {
+                format!(": another program has this port: `ss -lnp{flag} 'sport = :{}'` names it", address.port())
+            }
+            Some(libc::EACCES) => {
+                ": ports below 1024 need CAP_NET_BIND_SERVICE: run it as root or give it this capability".to_owned()
+            }
+            _ => String::new(),
+        };
+        anyhow!("cannot listen on {name} {address}: {error}{remedy}")
+    })
+}
