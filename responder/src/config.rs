@@ -6,18 +6,19 @@ use std::{
     path::PathBuf,
 };
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::{
     cli::{Io, Serve, ServiceKind, Switch, XdpMode},
-    xdp::socket::{self, ZeroCopy},
+    xdp::{
+        socket::{self, ZeroCopy},
+        steering::VlanTag,
+    },
     zone::Source,
 };
 
-/// RFC 1035 section 4.2.
-const DNS_PORT: u16 = 53;
-/// The largest VLAN id (802.1Q); 0 means "no VLAN" and 4095 is reserved.
-const VLAN_MAX: u16 = 4094;
+/// Where DNS is asked (RFC 1035 section 4.2).
+pub const DNS_PORT: u16 = 53;
 
 /// Everything `serve` needs to know.
 #[derive(Clone, Debug)]
@@ -41,7 +42,7 @@ pub struct Config {
     /// What answers.
     pub service: ServiceKind,
     /// VLAN tags whose frames are answered, beside the interface's own VLAN devices.
-    pub vlans: Vec<Vlan>,
+    pub vlans: Vec<VlanTag>,
     /// Busy polling, microseconds per system call.
     pub busy_poll_us: Option<u32>,
     /// Whether checksums of queries are verified.
@@ -52,15 +53,6 @@ pub struct Config {
     pub control: PathBuf,
     /// Whether the XDP program logs.
     pub log_steering: bool,
-}
-
-/// One tag, or two.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Vlan {
-    /// The outer tag's id, 1 to 4094.
-    pub outer: u16,
-    /// The inner tag's id.
-    pub inner: Option<u16>,
 }
 
 impl Config {
@@ -159,19 +151,8 @@ fn numbers(list: &str) -> Result<Vec<u32>> {
 }
 
 /// A list of `ID` or `OUTER.INNER`.
-fn vlans(list: &str) -> Result<Vec<Vlan>> {
-    let id = |text: &str| match text.trim().parse::<u16>() {
-        Ok(id) if (1..=VLAN_MAX).contains(&id) => Ok(id),
-        _ => bail!("{text:?}: expected a VLAN id from 1 to {VLAN_MAX}"),
-    };
-    list.split(',')
-        .map(|item| {
-            Ok(match item.split_once('.') {
-                None => Vlan { outer: id(item)?, inner: None },
-                Some((outer, inner)) => Vlan { outer: id(outer)?, inner: Some(id(inner)?) },
-            })
-        })
-        .collect()
+fn vlans(list: &str) -> Result<Vec<VlanTag>> {
+    list.split(',').map(|item| item.trim().parse().map_err(|error| anyhow!("{error}"))).collect()
 }
 
 #[cfg(test)]
@@ -200,7 +181,7 @@ mod tests {
         assert_eq!(listen, ["192.0.2.1:53", "192.0.2.2:5353", "[2001:db8::1]:54", "[2001:db8::2]:53"]);
         assert_eq!(config.queues, Some(vec![0, 1, 2, 7]));
         assert_eq!(config.cpus, Some(vec![3, 1]));
-        assert_eq!(config.vlans, [Vlan { outer: 5, inner: None }, Vlan { outer: 6, inner: Some(7) }]);
+        assert_eq!(config.vlans.iter().map(ToString::to_string).collect::<Vec<_>>(), ["5", "6.7"]);
         assert_eq!(config.ring_frames, 4096);
     }
 
@@ -226,9 +207,9 @@ mod tests {
             ("--iface a --zone a=b --queues 1,1", "1 is given twice"),
             ("--iface a --zone a=b --queues 0-4294967295", "too long"),
             ("--iface a --zone a=b --cpus x", "expected a number"),
-            ("--iface a --zone a=b --vlan 4095", "expected a VLAN id"),
-            ("--iface a --zone a=b --vlan 0", "expected a VLAN id"),
-            ("--iface a --zone a=b --vlan 5.", "expected a VLAN id"),
+            ("--iface a --zone a=b --vlan 4095", "is not a VLAN"),
+            ("--iface a --zone a=b --vlan 0", "is not a VLAN"),
+            ("--iface a --zone a=b --vlan 5.", "is not a VLAN"),
         ];
         for (line, expected) in cases {
             let error = format!("{:#}", config(line).unwrap_err());

@@ -7,7 +7,7 @@ pub mod status;
 
 use std::{
     fs,
-    io::{self, BufRead, BufReader, Read, Write},
+    io::{self, BufRead, BufReader, Write},
     os::unix::{fs::PermissionsExt, net::UnixStream},
     path::{Path, PathBuf},
     time::Duration,
@@ -125,6 +125,8 @@ pub fn ask(path: &Path) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
 
     fn runtime() -> tokio::runtime::Runtime {

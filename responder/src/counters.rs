@@ -83,7 +83,7 @@ impl Counters {
 
     /// A packet was dropped.
     #[inline]
-    pub fn drop(&self, reason: DropReason) {
+    pub fn dropped_one(&self, reason: DropReason) {
         add(&self.dropped[reason as usize], 1);
     }
 
@@ -133,7 +133,7 @@ mod tests {
     fn every_reason_has_its_own_counter_and_name() {
         let counters = Counters::default();
         for reason in DropReason::ALL {
-            counters.drop(reason);
+            counters.dropped_one(reason);
         }
         assert!(counters.dropped().all(|(_, count)| count == 1));
         let names: std::collections::BTreeSet<_> = DropReason::ALL.iter().map(|reason| reason.name()).collect();

@@ -3,7 +3,10 @@
 //! Changes are not interpreted one by one. A notification means "look again": the interface is read whole and compared, which is right
 //! even when notifications were lost.
 
-use std::{net::IpAddr, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr, SocketAddrV6},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::{StreamExt, TryStreamExt};
@@ -15,7 +18,7 @@ use rtnetlink::{
     },
 };
 
-use crate::sys;
+use crate::{config::DNS_PORT, sys};
 
 /// Changes come in bursts (an address, its route, its flags): one look serves them all.
 const SETTLE: Duration = Duration::from_millis(50);
@@ -53,6 +56,19 @@ impl Interface {
         }
         ensure!(self.up, "{0} is down: `ip link set dev {0} up`", self.name);
         Ok(())
+    }
+
+    /// Its addresses without their prefixes.
+    pub fn ips(&self) -> impl Iterator<Item = IpAddr> + '_ {
+        self.addresses.iter().map(|(address, _)| *address)
+    }
+
+    /// Its addresses at the DNS port (RFC 1035 section 4.2). A link-local address means nothing without its interface.
+    pub fn sockets(&self) -> impl Iterator<Item = SocketAddr> + '_ {
+        self.ips().map(|address| match address {
+            IpAddr::V6(v6) if v6.is_unicast_link_local() => SocketAddrV6::new(v6, DNS_PORT, 0, self.index).into(),
+            other => SocketAddr::new(other, DNS_PORT),
+        })
     }
 
     /// Picks the interface out of what the kernel has of all links and addresses.

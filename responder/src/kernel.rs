@@ -19,7 +19,7 @@ use std::{
 use anyhow::{Result, anyhow};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::{counters::Counters, guard::AddressList, service::Service};
+use crate::{control::status, counters::Counters, guard::AddressList, service::Service};
 
 /// All sockets of the kernel path. Dropping it closes them and ends their threads.
 pub struct KernelPath {
@@ -75,16 +75,25 @@ impl KernelPath {
         self.listening.keys().copied()
     }
 
-    /// The counters of every UDP thread there has been.
-    pub fn udp(&self) -> impl Iterator<Item = &Counters> + '_ {
-        self.udp.iter().map(Arc::as_ref)
-    }
-
-    /// The counters of TCP and the number of connections accepted.
+    /// What its sockets have done.
     #[must_use]
-    pub fn tcp(&self) -> (&Counters, u64) {
-        (&self.tcp.counters, self.tcp.accepted.get())
+    pub fn status(&self) -> status::KernelPath {
+        let tcp = status::Path { connections: self.tcp.accepted.get(), ..path([&self.tcp.counters]) };
+        status::KernelPath { udp: path(self.udp.iter().map(Arc::as_ref)), tcp }
     }
+}
+
+/// Adds up the counters of one transport.
+fn path<'a>(counters: impl IntoIterator<Item = &'a Counters>) -> status::Path {
+    let mut path = status::Path::default();
+    for counters in counters {
+        path.received += counters.received();
+        path.answered += counters.answered();
+        for (reason, count) in counters.dropped() {
+            *path.dropped.entry(reason.name().to_owned()).or_default() += count;
+        }
+    }
+    path
 }
 
 /// Whether a socket's address can be bound more than once.

@@ -3,6 +3,16 @@
 //! `ARCHITECTURE.md` at the top of the repository is the map.
 
 pub mod answer;
+pub mod cli;
+pub mod command;
+pub mod config;
+pub mod control;
 pub mod counters;
+pub mod guard;
+pub mod interface;
+pub mod kernel;
+pub mod service;
+pub mod sys;
 pub mod wire;
+pub mod xdp;
 pub mod zone;

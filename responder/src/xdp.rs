@@ -10,9 +10,10 @@ pub mod topology;
 pub mod worker;
 
 use std::{
+    collections::BTreeSet,
     fs,
-    net::IpAddr,
-    os::fd::OwnedFd,
+    net::{IpAddr, SocketAddr},
+    os::fd::{AsRawFd, OwnedFd},
     thread,
     time::{Duration, Instant},
 };
@@ -22,11 +23,12 @@ use anyhow::{Context, Result, ensure};
 use crate::{
     cli::{Switch, XdpMode},
     config::Config,
+    control::status,
     interface::Interface,
     sys,
 };
 use socket::{Options, Socket};
-use steering::{AttachMode, Settings, Steering};
+use steering::{AttachMode, Settings, Steering, VlanTag};
 use worker::{Handler, Worker};
 
 /// Drivers that reset on attach need up to a few seconds until the link is back.
@@ -45,16 +47,46 @@ pub struct Queue {
 }
 
 impl Queue {
-    /// What the kernel dropped on this queue.
-    #[must_use]
-    pub fn kernel_statistics(&self) -> sys::XdpStatistics {
+    fn mode(&self) -> &'static str {
+        if self.zero_copy { "zero-copy" } else { "copy" }
+    }
+
+    fn status(&self) -> status::Queue {
+        let observed = self.worker.observed();
+        let counters = &observed.counters;
         // It cannot fail on an open AF_XDP socket, which this is.
-        sys::xdp_statistics(&self.fd).unwrap_or_default()
+        let kernel = sys::xdp_statistics(&self.fd).unwrap_or_default();
+        status::Queue {
+            queue: self.worker.placement.queue,
+            cpu: self.worker.placement.cpu,
+            thread: observed.thread(),
+            mode: self.mode().to_owned(),
+            received: counters.received(),
+            answered: counters.answered(),
+            dropped: counters.dropped().map(|(reason, count)| (reason.name().to_owned(), count)).collect(),
+            kernel: status::KernelCounters {
+                rx_dropped: kernel.rx_dropped,
+                rx_invalid_descs: kernel.rx_invalid_descs,
+                tx_invalid_descs: kernel.tx_invalid_descs,
+                rx_ring_full: kernel.rx_ring_full,
+                rx_fill_ring_empty_descs: kernel.rx_fill_ring_empty_descs,
+                tx_ring_empty_descs: kernel.tx_ring_empty_descs,
+            },
+            batches: counters.batches(),
+            tx_stalls: counters.stalls(),
+        }
+    }
+
+    /// The kernel gives a socket only frames of the queue it is bound to, and sends what the socket sends on the same queue; the CPU is
+    /// where the worker found itself.
+    fn matrix(&self) -> impl Iterator<Item = status::Cell> + '_ {
+        let queue = self.worker.placement.queue;
+        let cell = move |(tx_cpu, frames)| status::Cell { rx_queue: queue, tx_queue: queue, tx_cpu, frames };
+        self.worker.observed().sent_from().map(cell)
     }
 }
 
 /// The bypass of one interface. Dropping it takes the queues out of the XSKMAP, then ends the workers, then detaches.
-#[derive(Debug)]
 pub struct Bypass {
     /// The interface as it was at start.
     pub interface: Interface,
@@ -63,7 +95,9 @@ pub struct Bypass {
     /// Receive queues that have no worker, and why.
     pub unserved: Vec<(u32, String)>,
     /// The XDP program.
-    pub steering: Steering,
+    steering: Steering,
+    /// What is steered, as the XDP program has it.
+    prefixes: BTreeSet<(IpAddr, u8)>,
 }
 
 impl Bypass {
@@ -71,8 +105,7 @@ impl Bypass {
     pub fn start(
         interface: Interface,
         config: &Config,
-        served: &[(IpAddr, u8)],
-        ports: &[u16],
+        served: &[SocketAddr],
         handler: impl Fn(bool) -> Handler,
     ) -> Result<Self> {
         let name = interface.name.as_str();
@@ -83,17 +116,20 @@ impl Bypass {
             socket::mtu_max(),
             socket::mtu_max()
         );
-        let settings = settings(&interface, config, ports);
-        let mut steering = Steering::attach(name, interface.index, &settings)?;
-        for (address, prefix) in served {
-            steering.serve(*address, *prefix)?;
+        let mut steering = Steering::attach(name, interface.index, &settings(&interface, config, served))?;
+        if let Some(fallback) = steering.fallback() {
+            eprintln!("warning: {fallback}");
+        }
+        let prefixes: BTreeSet<(IpAddr, u8)> = served.iter().map(prefix).collect();
+        for (address, length) in &prefixes {
+            steering.serve(*address, *length)?;
         }
         wait_for_carrier(name)?;
 
         // Attaching can change the channels, so they are counted afterwards.
         let present = receive_queues(name);
         let (served_queues, unserved) = choose(name, present, config.queues.as_deref())?;
-        let allowed: Vec<usize> = core_affinity::get_core_ids().unwrap_or_default().iter().map(|core| core.id).collect();
+        let allowed = topology::allowed_cpus();
         let placements =
             topology::place(&served_queues, &allowed, config.cpus.as_deref(), &topology::interrupts(name))?;
         if placements.iter().any(|placement| placement.shared) {
@@ -124,11 +160,64 @@ impl Bypass {
             let worker = Worker::start(placement, socket, handler(verify), cpus)?;
             queues.push(Queue { worker, zero_copy, fd });
         }
-        let mut bypass = Self { interface, queues, unserved, steering };
+        let mut bypass = Self { interface, queues, unserved, steering, prefixes };
         for queue in &bypass.queues {
-            bypass.steering.set_slot(queue.worker.placement.queue, &queue.fd)?;
+            bypass.steering.set_slot(queue.worker.placement.queue, queue.fd.as_raw_fd())?;
         }
         Ok(bypass)
+    }
+
+    /// Steers exactly these addresses from now on.
+    pub fn steer(&mut self, served: Vec<SocketAddr>) -> Result<()> {
+        let wanted: BTreeSet<(IpAddr, u8)> = served.iter().map(prefix).collect();
+        for (address, length) in self.prefixes.difference(&wanted) {
+            self.steering.unserve(*address, *length)?;
+        }
+        for (address, length) in wanted.difference(&self.prefixes) {
+            self.steering.serve(*address, *length)?;
+        }
+        self.prefixes = wanted;
+        Ok(())
+    }
+
+    /// One line: `eth0 (native): queue 0 on CPU 1 (copy), ...`.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let queues: Vec<String> = self
+            .queues
+            .iter()
+            .map(|queue| format!("queue {} on CPU {} ({})", queue.worker.placement.queue, queue.worker.placement.cpu, queue.mode()))
+            .collect();
+        format!("{} (XDP {}): {}", self.interface.name, self.mode(), queues.join(", "))
+    }
+
+    /// What it has done.
+    #[must_use]
+    pub fn status(&self) -> status::Interface {
+        status::Interface {
+            name: self.interface.name.clone(),
+            index: self.interface.index,
+            driver: self.interface.driver.clone(),
+            xdp_mode: self.mode().to_owned(),
+            queues: self.queues.iter().map(Queue::status).collect(),
+            queues_without_worker: self
+                .unserved
+                .iter()
+                .map(|(queue, reason)| status::Unserved { queue: *queue, reason: reason.clone() })
+                .collect(),
+            verdicts: self
+                .steering
+                .verdicts()
+                .unwrap_or_default()
+                .into_iter()
+                .map(|(name, count)| (name.to_owned(), count))
+                .collect(),
+            matrix: self.queues.iter().flat_map(Queue::matrix).collect(),
+        }
+    }
+
+    fn mode(&self) -> &'static str {
+        self.steering.mode().map_or("detached", steering::Mode::name)
     }
 }
 
@@ -142,11 +231,12 @@ impl Drop for Bypass {
     }
 }
 
-fn settings(interface: &Interface, config: &Config, ports: &[u16]) -> Settings {
+fn settings(interface: &Interface, config: &Config, served: &[SocketAddr]) -> Settings {
+    let ports: BTreeSet<u16> = served.iter().map(SocketAddr::port).collect();
     Settings {
-        ports: ports.to_vec(),
+        ports: ports.into_iter().collect(),
         mac: interface.mac,
-        vlans: interface.vlans.iter().map(|id| (*id, None)).chain(config.vlans.iter().map(|tag| (tag.outer, tag.inner))).map(Into::into).collect(),
+        vlans: interface.vlans.iter().filter_map(|id| VlanTag::new(*id, None)).chain(config.vlans.iter().copied()).collect(),
         queues: receive_queues_max(&interface.name),
         mode: match config.xdp_mode {
             XdpMode::Auto => AttachMode::Auto,
@@ -155,6 +245,16 @@ fn settings(interface: &Interface, config: &Config, ports: &[u16]) -> Settings {
         },
         log: config.log_steering,
     }
+}
+
+/// A wildcard address stands for all addresses of its family.
+fn prefix(address: &SocketAddr) -> (IpAddr, u8) {
+    let length = match address.ip() {
+        ip if ip.is_unspecified() => 0,
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
+    };
+    (address.ip(), length)
 }
 
 /// The number of receive queues in use. A driver without channels has one.

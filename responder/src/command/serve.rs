@@ -3,25 +3,27 @@
 //! Zones are loaded and interfaces looked at before anything is opened; kernel sockets listen before the XDP program is attached. So
 //! nothing is left half-started when something is wrong, and no packet is steered to nobody.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    process::ExitCode,
-    sync::Arc,
-    time::Instant,
-};
+use std::{collections::BTreeSet, net::SocketAddr, process::ExitCode, sync::Arc, time::Instant};
 
 use anyhow::{Context, Result};
-use tokio::signal::unix::{SignalKind, signal};
+use clap::ValueEnum;
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    task::LocalSet,
+};
 
 use crate::{
     cli::{Io, Serve, ServiceKind},
     config::Config,
-    control::{Control, status::Status},
+    control::{
+        Control,
+        status::{self, Status},
+    },
     guard::AddressList,
-    interface::{self, AddressChange, Interface},
+    interface::{Interface, Monitor},
     kernel::KernelPath,
     service::Service,
-    xdp::{Bypass, worker::Handler},
+    xdp::{Bypass, topology, worker::Handler},
     zone::Zones,
 };
 
@@ -29,11 +31,12 @@ use crate::{
 pub fn run(flags: Serve) -> Result<ExitCode> {
     let config = Config::new(flags)?;
     let service = load(&config)?;
-    tokio::runtime::Builder::new_current_thread()
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .context("cannot start the control thread's runtime")?
-        .block_on(serve(&config, service))?;
+        .context("cannot start the control thread's runtime")?;
+    // TCP's tasks share their state within this one thread.
+    LocalSet::new().block_on(&runtime, serve(&config, service))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -44,4 +47,165 @@ fn load(config: &Config) -> Result<Service> {
         ServiceKind::Echo => Service::Echo,
         ServiceKind::Sink => Service::Sink,
     })
+}
+
+async fn serve(config: &Config, service: Service) -> Result<()> {
+    let mut monitor = Monitor::open()?;
+    let mut interfaces = Vec::with_capacity(config.interfaces.len());
+    for name in &config.interfaces {
+        let interface = monitor.read(name).await?;
+        if config.io == Io::Xdp {
+            interface.check_bypass()?;
+        }
+        interfaces.push(interface);
+    }
+    let mut control = Control::listen(&config.control)?;
+    let mut stop = Signals::new()?;
+
+    let mut server = Server::start(config, service, &interfaces)?;
+    eprintln!("ready: {}", server.summary());
+    loop {
+        tokio::select! {
+            signal = stop.received() => {
+                eprintln!("{signal}: stopping");
+                return Ok(());
+            }
+            // A client that has gone needs no answer.
+            request = control.request() => drop(request.send(server.status())),
+            () = monitor.changed() => {
+                for name in &config.interfaces {
+                    // An interface that has gone took its sockets with it; it may come back, and a look costs nothing.
+                    match monitor.read(name).await {
+                        Ok(interface) => server.follow(interface),
+                        Err(error) => eprintln!("warning: {error:#}"),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Everything that runs. Fields are dropped in this order: unsteer first, then the sockets that the passed packets need.
+struct Server<'a> {
+    bypasses: Vec<Bypass>,
+    kernel: KernelPath,
+    config: &'a Config,
+    service: Service,
+    own: AddressList,
+    interfaces: Vec<Interface>,
+    started: Instant,
+}
+
+impl<'a> Server<'a> {
+    fn start(config: &'a Config, service: Service, interfaces: &[Interface]) -> Result<Self> {
+        let own = AddressList::default();
+        own.set(interfaces.iter().flat_map(Interface::ips));
+        let cpus = match &config.cpus {
+            Some(cpus) => cpus.clone(),
+            None => topology::allowed_cpus(),
+        };
+        let mut kernel = KernelPath::new(service.clone(), own.clone(), cpus);
+        for address in served(config, interfaces) {
+            kernel.add(address)?;
+        }
+        let mut bypasses = Vec::new();
+        if config.io == Io::Xdp {
+            for interface in interfaces {
+                let steered: Vec<SocketAddr> = served(config, std::slice::from_ref(interface)).collect();
+                let handler = |verify| Handler::new(service.clone(), own.view(), verify, interface.mtu);
+                bypasses.push(Bypass::start(interface.clone(), config, &steered, handler)?);
+            }
+        }
+        let interfaces = interfaces.to_vec();
+        Ok(Self { bypasses, kernel, config, service, own, interfaces, started: Instant::now() })
+    }
+
+    /// Serves what an interface has gained and no longer what it has lost.
+    fn follow(&mut self, now: Interface) {
+        let Some(known) = self.interfaces.iter_mut().find(|known| known.name == now.name) else { return };
+        if known.addresses == now.addresses {
+            return;
+        }
+        *known = now;
+        self.own.set(self.interfaces.iter().flat_map(Interface::ips));
+        if !self.config.listen.is_empty() {
+            return;
+        }
+        let wanted: BTreeSet<SocketAddr> = served(self.config, &self.interfaces).collect();
+        let gone: Vec<SocketAddr> = self.kernel.addresses().filter(|address| !wanted.contains(address)).collect();
+        for address in gone {
+            eprintln!("{address} has gone and is no longer served");
+            self.kernel.remove(address);
+        }
+        for address in &wanted {
+            if let Err(error) = self.kernel.add(*address) {
+                eprintln!("warning: {error:#}");
+            }
+        }
+        for bypass in &mut self.bypasses {
+            let Some(interface) = self.interfaces.iter().find(|interface| interface.name == bypass.interface.name) else { continue };
+            if let Err(error) = bypass.steer(served(self.config, std::slice::from_ref(interface)).collect()) {
+                eprintln!("warning: {error:#}");
+            }
+        }
+    }
+
+    /// One line about what runs: modes and queues of each interface, addresses.
+    fn summary(&self) -> String {
+        let mut parts: Vec<String> = self.bypasses.iter().map(Bypass::summary).collect();
+        let addresses: Vec<String> = self.kernel.addresses().map(|address| address.to_string()).collect();
+        parts.push(format!("kernel sockets on {}", addresses.join(" ")));
+        parts.join("; ")
+    }
+
+    fn status(&self) -> Status {
+        let zones = match &self.service {
+            Service::Dns(zones) => zones.summary(),
+            Service::Echo | Service::Sink => Vec::new(),
+        };
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            pid: std::process::id(),
+            uptime_s: self.started.elapsed().as_secs_f64(),
+            io: value_name(self.config.io),
+            service: value_name(self.config.service),
+            zones: zones
+                .into_iter()
+                .map(|zone| status::Zone { name: zone.name, serial: zone.serial, names: zone.names, records: zone.records })
+                .collect(),
+            interfaces: self.bypasses.iter().map(Bypass::status).collect(),
+            kernel_path: self.kernel.status(),
+        }
+    }
+}
+
+/// What is served: what the operator listed, else every address of the interfaces. A link-local address is served on its own link.
+fn served<'a>(config: &'a Config, interfaces: &'a [Interface]) -> impl Iterator<Item = SocketAddr> + 'a {
+    let all = config.listen.is_empty().then_some(interfaces).unwrap_or_default();
+    config.listen.iter().copied().chain(all.iter().flat_map(Interface::sockets))
+}
+
+/// The flag's value as it is typed.
+fn value_name(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+/// The signals that end the server.
+struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self> {
+        let watch = |kind| signal(kind).context("cannot watch for signals");
+        Ok(Self { interrupt: watch(SignalKind::interrupt())?, terminate: watch(SignalKind::terminate())? })
+    }
+
+    async fn received(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+        }
+    }
 }

@@ -151,7 +151,7 @@ async fn serve(mut stream: TcpStream, shared: &Shared) -> io::Result<()> {
             }
             Outcome::Drop(reason) => {
                 shared.counters.batch(1, 0);
-                shared.counters.drop(reason);
+                shared.counters.dropped_one(reason);
                 return Ok(());
             }
         }

@@ -122,14 +122,14 @@ impl Server {
                 Outcome::Drop(reason) => Err(reason),
             };
             if let Err(reason) = sent {
-                self.counters.drop(reason);
+                self.counters.dropped_one(reason);
             }
             self.counters.batch(1, u32::from(sent.is_ok()));
         }
     }
 
     /// One packet: its length, its sender, and on a wildcard socket the address it was sent to.
-    fn receive(&self, buffer: &mut [u8], control: &mut Vec<u8>) -> Result<Option<(usize, SocketAddr, Option<Asked>)>, Errno> {
+    fn receive(&self, buffer: &mut [u8], control: &mut [u8]) -> Result<Option<(usize, SocketAddr, Option<Asked>)>, Errno> {
         let mut parts = [IoSliceMut::new(buffer)];
         let wildcard = self.address.ip().is_unspecified();
         let control = wildcard.then_some(control);

@@ -48,6 +48,12 @@ pub fn place(
         .collect())
 }
 
+/// The CPUs this process may run on.
+#[must_use]
+pub fn allowed_cpus() -> Vec<usize> {
+    core_affinity::get_core_ids().unwrap_or_default().iter().map(|core| core.id).collect()
+}
+
 /// The interrupt's CPU while it is free, then whatever is free, then round again.
 fn automatic(queues: &[u32], allowed: &[usize], interrupts: &BTreeMap<u32, usize>) -> Vec<usize> {
     let mut load: BTreeMap<usize, usize> = allowed.iter().map(|cpu| (*cpu, 0)).collect();

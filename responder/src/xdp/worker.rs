@@ -4,7 +4,6 @@
 //! writes nothing that another thread writes. [`Handler::reply`] is the whole life of a query on the bypass, without a NIC.
 
 use std::{
-    net::IpAddr,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed},
@@ -165,7 +164,7 @@ fn run(mut socket: Socket, mut handler: Handler, observed: &Observed, stop: &Ato
     while !stop.load(Relaxed) {
         handler.refresh();
         let exchange = socket.exchange(|frame, length| {
-            handler.reply(frame, length).inspect_err(|reason| observed.counters.drop(*reason)).ok()
+            handler.reply(frame, length).inspect_err(|reason| observed.counters.dropped_one(*reason)).ok()
         });
         if exchange.stalled {
             observed.counters.stall();
