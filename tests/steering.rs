@@ -3,9 +3,9 @@
 //! No socket is bound here, so a frame that is steered finds an empty slot: it is passed and counted as `no_worker`. Every
 //! expected verdict stands for its counter going up by one, all others staying, and the frame being passed.
 //!
-//! RESPONDER_STEERING_OBJECT names another object to test in place of the embedded one.
+//! RESPONDER_EBPF_OBJECTS names a directory with another object to test in place of the embedded one.
 
-use std::{env, fs, net::IpAddr, os::fd::AsRawFd as _, sync::Mutex};
+use std::{env, fs, net::IpAddr, os::fd::AsRawFd as _, path::Path, sync::Mutex};
 
 use etherparse::{PacketBuilder, TcpOptionElement, ether_type};
 use responder::xdp::steering::{AttachMode, Settings, Steering};
@@ -61,8 +61,11 @@ fn settings() -> Settings {
 
 /// Loads the object under test; needs root.
 fn load(settings: &Settings) -> Steering {
-    match env::var_os("RESPONDER_STEERING_OBJECT") {
-        Some(path) => Steering::load_object(&fs::read(path).expect("RESPONDER_STEERING_OBJECT can be read"), settings),
+    match env::var_os("RESPONDER_EBPF_OBJECTS") {
+        Some(objects) => {
+            let object = fs::read(Path::new(&objects).join("classify.o")).expect("the object is there");
+            Steering::load_object(&object, settings)
+        }
         None => Steering::load(settings),
     }
     .expect("the kernel takes the program")
@@ -86,7 +89,13 @@ fn verdict(steering: &mut Steering, frame: &[u8]) -> Verdict {
     let after = counters(steering);
     assert_eq!(action, XDP_PASS, "nothing but a socket takes a frame from the kernel");
     assert_eq!(after.iter().sum::<u64>(), before.iter().sum::<u64>() + 1, "one frame, one count");
-    Verdict::ALL.iter().zip(before).zip(after).find(|((_, before), after)| after > before).map(|((verdict, _), _)| *verdict).expect("a counter moved")
+    Verdict::ALL
+        .iter()
+        .zip(before)
+        .zip(after)
+        .find(|((_, before), after)| after > before)
+        .map(|((verdict, _), _)| *verdict)
+        .expect("a counter moved")
 }
 
 fn check_with(steering: &mut Steering, cases: impl IntoIterator<Item = (impl AsRef<str>, Vec<u8>, Verdict)>) {
@@ -101,12 +110,22 @@ fn check(cases: impl IntoIterator<Item = (impl AsRef<str>, Vec<u8>, Verdict)>) {
 
 /// A query that is ours in every way.
 fn v4() -> Vec<u8> {
-    frame(|build| PacketBuilder::ethernet2(CLIENT_MAC, OUR_MAC).ipv4(CLIENT_V4, OUR_V4, 64).udp(CLIENT_PORT, 53).write(build, QUERY))
+    frame(|build| {
+        PacketBuilder::ethernet2(CLIENT_MAC, OUR_MAC)
+            .ipv4(CLIENT_V4, OUR_V4, 64)
+            .udp(CLIENT_PORT, 53)
+            .write(build, QUERY)
+    })
 }
 
 /// A query that is ours in every way.
 fn v6() -> Vec<u8> {
-    frame(|build| PacketBuilder::ethernet2(CLIENT_MAC, OUR_MAC).ipv6(CLIENT_V6, OUR_V6, 64).udp(CLIENT_PORT, 53).write(build, QUERY))
+    frame(|build| {
+        PacketBuilder::ethernet2(CLIENT_MAC, OUR_MAC)
+            .ipv6(CLIENT_V6, OUR_V6, 64)
+            .udp(CLIENT_PORT, 53)
+            .write(build, QUERY)
+    })
 }
 
 fn frame<E: std::fmt::Debug>(build: impl FnOnce(&mut Vec<u8>) -> Result<(), E>) -> Vec<u8> {
@@ -140,7 +159,9 @@ fn a_plain_query_is_steered() {
 
 #[test]
 fn what_only_the_worker_can_tell_is_steered() {
-    let empty = frame(|build| PacketBuilder::ethernet2(CLIENT_MAC, OUR_MAC).ipv4(CLIENT_V4, OUR_V4, 64).udp(CLIENT_PORT, 53).write(build, b""));
+    let empty = frame(|build| {
+        PacketBuilder::ethernet2(CLIENT_MAC, OUR_MAC).ipv4(CLIENT_V4, OUR_V4, 64).udp(CLIENT_PORT, 53).write(build, b"")
+    });
     check([
         ("a response", with(v4(), at::V4_UDP + 8 + 2, &[0x81]), NoWorker),
         ("source port 0", with(v4(), at::V4_UDP, &[0, 0]), NoWorker),
@@ -163,10 +184,13 @@ fn a_frame_cut_short_at_any_length_passes() {
         ("double-tagged IPv6", tagged_v6, at::V6_UDP + 8 + 8),
     ] {
         // The kernel does not run programs on less than an Ethernet header.
-        check_with(&mut steering, (14..whole.len()).map(|len| {
-            let expected = if len < headers { Truncated } else { BadLength };
-            (format!("{name}, {len} bytes"), whole[..len].to_vec(), expected)
-        }));
+        check_with(
+            &mut steering,
+            (14..whole.len()).map(|len| {
+                let expected = if len < headers { Truncated } else { BadLength };
+                (format!("{name}, {len} bytes"), whole[..len].to_vec(), expected)
+            }),
+        );
         check_with(&mut steering, [(name, whole, NoWorker)]);
     }
 }
@@ -217,11 +241,14 @@ fn case_05_tags_that_are_ours_are_steered_and_others_pass() {
 #[test]
 fn case_05_no_tag_is_ours_unless_it_is_given() {
     let mut steering = serving(&Settings { vlans: vec![], ..settings() });
-    check_with(&mut steering, [
-        ("a tag", tagged(v4(), &[(TAG_8021Q, 7)]), OtherVlan),
-        ("a priority tag", tagged(v4(), &[(TAG_8021Q, 0)]), OtherVlan),
-        ("no tag", v4(), NoWorker),
-    ]);
+    check_with(
+        &mut steering,
+        [
+            ("a tag", tagged(v4(), &[(TAG_8021Q, 7)]), OtherVlan),
+            ("a priority tag", tagged(v4(), &[(TAG_8021Q, 0)]), OtherVlan),
+            ("no tag", v4(), NoWorker),
+        ],
+    );
 }
 
 #[test]
@@ -268,18 +295,21 @@ fn a_wildcard_serves_all_but_what_no_host_can_have() {
     steering.serve(IpAddr::from([0; 16]), 0).expect("a wildcard can be served");
     let v4 = |address: [u8; 4]| with(v4(), at::V4_DST, &address);
     let v6 = |start: &[u8]| with(v6(), at::V6_DST, start);
-    check_with(&mut steering, [
-        ("any", v4([8, 8, 8, 8]), NoWorker),
-        ("the last unicast address", v4([223, 255, 255, 255]), NoWorker),
-        ("multicast", v4([224, 0, 0, 1]), OtherAddress),
-        ("broadcast", v4([255; 4]), OtherAddress),
-        ("unspecified", v4([0; 4]), OtherAddress),
-        ("loopback", v4([127, 0, 0, 1]), OtherAddress),
-        ("any, IPv6", v6(&[0x2a]), NoWorker),
-        ("link-local, IPv6", v6(&[0xfe, 0x80]), NoWorker),
-        ("multicast, IPv6", v6(&[0xff, 0x02]), OtherAddress),
-        ("unspecified, IPv6", v6(&[0; 16]), OtherAddress),
-    ]);
+    check_with(
+        &mut steering,
+        [
+            ("any", v4([8, 8, 8, 8]), NoWorker),
+            ("the last unicast address", v4([223, 255, 255, 255]), NoWorker),
+            ("multicast", v4([224, 0, 0, 1]), OtherAddress),
+            ("broadcast", v4([255; 4]), OtherAddress),
+            ("unspecified", v4([0; 4]), OtherAddress),
+            ("loopback", v4([127, 0, 0, 1]), OtherAddress),
+            ("any, IPv6", v6(&[0x2a]), NoWorker),
+            ("link-local, IPv6", v6(&[0xfe, 0x80]), NoWorker),
+            ("multicast, IPv6", v6(&[0xff, 0x02]), OtherAddress),
+            ("unspecified, IPv6", v6(&[0; 16]), OtherAddress),
+        ],
+    );
 }
 
 #[test]
@@ -287,14 +317,17 @@ fn a_prefix_serves_what_is_in_it() {
     let mut steering = load(&settings());
     steering.serve("203.0.112.0".parse().expect("an address"), 23).expect("a prefix can be served");
     steering.serve("2001:db8:8000::".parse().expect("an address"), 33).expect("a prefix can be served");
-    check_with(&mut steering, [
-        ("first", with(v4(), at::V4_DST, &[203, 0, 112, 0]), NoWorker),
-        ("last", with(v4(), at::V4_DST, &[203, 0, 113, 255]), NoWorker),
-        ("before", with(v4(), at::V4_DST, &[203, 0, 111, 255]), OtherAddress),
-        ("behind", with(v4(), at::V4_DST, &[203, 0, 114, 0]), OtherAddress),
-        ("IPv6, inside", with(v6(), at::V6_DST + 4, &[0xff]), NoWorker),
-        ("IPv6, outside", with(v6(), at::V6_DST + 4, &[0x7f]), OtherAddress),
-    ]);
+    check_with(
+        &mut steering,
+        [
+            ("first", with(v4(), at::V4_DST, &[203, 0, 112, 0]), NoWorker),
+            ("last", with(v4(), at::V4_DST, &[203, 0, 113, 255]), NoWorker),
+            ("before", with(v4(), at::V4_DST, &[203, 0, 111, 255]), OtherAddress),
+            ("behind", with(v4(), at::V4_DST, &[203, 0, 114, 0]), OtherAddress),
+            ("IPv6, inside", with(v6(), at::V6_DST + 4, &[0xff]), NoWorker),
+            ("IPv6, outside", with(v6(), at::V6_DST + 4, &[0x7f]), OtherAddress),
+        ],
+    );
 }
 
 #[test]
@@ -326,7 +359,8 @@ fn case_13_padding_is_no_fault() {
 
 #[test]
 fn lengths_that_lie_pass() {
-    let payload_len = |frame: Vec<u8>, ip_header: usize| u16::try_from(frame.len() - at::IP - ip_header).expect("a short frame");
+    let payload_len =
+        |frame: Vec<u8>, ip_header: usize| u16::try_from(frame.len() - at::IP - ip_header).expect("a short frame");
     let (udp_v4, udp_v6) = (payload_len(v4(), 20), payload_len(v6(), 40));
     let v4_total = |len: u16| with(v4(), at::V4_TOTAL_LEN, &len.to_be_bytes());
     let v4_udp = |len: u16| with(v4(), at::V4_UDP + at::LEN, &len.to_be_bytes());
@@ -365,7 +399,11 @@ fn lengths_that_lie_pass() {
 #[test]
 fn other_protocols_pass() {
     let tcp = |builder: etherparse::PacketBuilderStep<etherparse::IpHeaders>| {
-        let builder = builder.tcp(CLIENT_PORT, 53, 1, 1024).syn().options(&[TcpOptionElement::MaximumSegmentSize(1460)]).expect("few options");
+        let builder = builder
+            .tcp(CLIENT_PORT, 53, 1, 1024)
+            .syn()
+            .options(&[TcpOptionElement::MaximumSegmentSize(1460)])
+            .expect("few options");
         frame(|build| builder.write(build, b""))
     };
     let ethernet = || PacketBuilder::ethernet2(CLIENT_MAC, OUR_MAC);
@@ -373,8 +411,16 @@ fn other_protocols_pass() {
     check([
         ("TCP", tcp(ethernet().ipv4(CLIENT_V4, OUR_V4, 64)), NotUdp),
         ("TCP, IPv6", tcp(ethernet().ipv6(CLIENT_V6, OUR_V6, 64)), NotUdp),
-        ("ICMP", frame(|build| ethernet().ipv4(CLIENT_V4, OUR_V4, 64).icmpv4_echo_request(1, 1).write(build, QUERY)), NotUdp),
-        ("ICMPv6", frame(|build| ethernet().ipv6(CLIENT_V6, OUR_V6, 64).icmpv6_echo_request(1, 1).write(build, QUERY)), NotUdp),
+        (
+            "ICMP",
+            frame(|build| ethernet().ipv4(CLIENT_V4, OUR_V4, 64).icmpv4_echo_request(1, 1).write(build, QUERY)),
+            NotUdp,
+        ),
+        (
+            "ICMPv6",
+            frame(|build| ethernet().ipv6(CLIENT_V6, OUR_V6, 64).icmpv6_echo_request(1, 1).write(build, QUERY)),
+            NotUdp,
+        ),
         ("UDP-Lite", with(v4(), at::V4_PROTOCOL, &[136]), NotUdp),
         ("ARP", ether_type(ether_type::ARP.0), NotIp),
         ("LLDP", ether_type(0x88cc), NotIp),
@@ -490,11 +536,14 @@ fn as_many_ports_as_there_may_be_are_served() {
     let mut steering = serving(&Settings { ports: ports.clone(), ..settings() });
     for port in ports {
         let to = |port: u16| with(v4(), at::V4_UDP + at::DST_PORT, &port.to_be_bytes());
-        check_with(&mut steering, [
-            (format!("{port}"), to(port), NoWorker),
-            (format!("{port} + 1"), to(port + 1), OtherPort),
-            ("0".to_owned(), to(0), OtherPort),
-        ]);
+        check_with(
+            &mut steering,
+            [
+                (format!("{port}"), to(port), NoWorker),
+                (format!("{port} + 1"), to(port + 1), OtherPort),
+                ("0".to_owned(), to(0), OtherPort),
+            ],
+        );
     }
 }
 
@@ -502,7 +551,10 @@ fn as_many_ports_as_there_may_be_are_served() {
 fn settings_that_make_no_sense_are_refused_with_a_sentence() {
     let refusal = |settings: Settings| Steering::load(&settings).err().expect("refused").to_string();
     assert_eq!(refusal(Settings { ports: vec![53, 0], ..settings() }), "port 0 cannot be served");
-    assert_eq!(refusal(Settings { ports: vec![53; MAX_PORTS + 1], ..settings() }), "at most 8 different ports can be served, not 9");
+    assert_eq!(
+        refusal(Settings { ports: vec![53; MAX_PORTS + 1], ..settings() }),
+        "at most 8 different ports can be served, not 9"
+    );
 }
 
 #[test]
@@ -536,7 +588,10 @@ fn the_log_names_verdicts_and_is_bounded() {
     let records = Records(Mutex::default());
     let mut steering = serving(&Settings { log: true, ..settings() });
     let mut logger = steering.logger(&records).expect("there is a log");
-    check_with(&mut steering, [("a query", v4(), NoWorker), ("another port", with(v4(), at::V4_UDP + at::DST_PORT, &[0, 54]), OtherPort)]);
+    check_with(
+        &mut steering,
+        [("a query", v4(), NoWorker), ("another port", with(v4(), at::V4_UDP + at::DST_PORT, &[0, 54]), OtherPort)],
+    );
     logger.flush();
     let first = records.0.lock().expect("no test panics with the lock").clone();
     assert_eq!(first, ["queue 0, 59 bytes: no_worker", "queue 0, 59 bytes: other_port"]);
@@ -562,7 +617,13 @@ fn the_log_is_empty_when_it_is_off() {
 #[ignore = "a measurement: run it alone, with --nocapture"]
 fn cost() {
     let mut steering = serving(&settings());
-    for (name, frame) in [("other MAC", with(v4(), 0, &[0; 6])), ("IPv4", v4()), ("IPv6", v6()), ("tagged IPv4", tagged(v4(), &[(TAG_8021Q, 7)])), ("other port", with(v4(), at::V4_UDP + at::DST_PORT, &[0, 54]))] {
+    for (name, frame) in [
+        ("other MAC", with(v4(), 0, &[0; 6])),
+        ("IPv4", v4()),
+        ("IPv6", v6()),
+        ("tagged IPv4", tagged(v4(), &[(TAG_8021Q, 7)])),
+        ("other port", with(v4(), at::V4_UDP + at::DST_PORT, &[0, 54])),
+    ] {
         let best = (0..20).map(|_| steering.test_run(&frame, 1_000_000).expect("the kernel runs the program").1).min();
         println!("{name}: {best:?} a frame");
     }

@@ -143,7 +143,10 @@ fn steer_v4(ctx: &XdpContext, offset: usize) -> Result<(), Verdict> {
     let udp: &UdpHdr = header(ctx, offset + Ipv4Hdr::LEN)?;
     served_port(udp)?;
     let total = usize::from(ip.tot_len());
-    if total < Ipv4Hdr::LEN + usize::from(udp.len()) || usize::from(udp.len()) < UdpHdr::LEN || !holds(ctx, offset + total) {
+    if total < Ipv4Hdr::LEN + usize::from(udp.len())
+        || usize::from(udp.len()) < UdpHdr::LEN
+        || !holds(ctx, offset + total)
+    {
         return Err(Verdict::BadLength);
     }
     if !is_host_v4(ip.src_addr) {
@@ -168,7 +171,10 @@ fn steer_v6(ctx: &XdpContext, offset: usize) -> Result<(), Verdict> {
     let udp: &UdpHdr = header(ctx, offset + Ipv6Hdr::LEN)?;
     served_port(udp)?;
     let payload = usize::from(ip.payload_len());
-    if payload < usize::from(udp.len()) || usize::from(udp.len()) < UdpHdr::LEN || !holds(ctx, offset + Ipv6Hdr::LEN + payload) {
+    if payload < usize::from(udp.len())
+        || usize::from(udp.len()) < UdpHdr::LEN
+        || !holds(ctx, offset + Ipv6Hdr::LEN + payload)
+    {
         return Err(Verdict::BadLength);
     }
     if udp.checksum() == 0 {
@@ -205,6 +211,9 @@ fn is_host_v6(address: [u8; 16]) -> bool {
     address >> 120 != 0xff && !matches!(address >> 32, 0 | 0xffff)
 }
 
+// The keys of the tries, aligned. The compiler may load the frame's fields as misaligned as they are, and then stores them no better;
+// but on the stack the verifier wants every store aligned, so what is stored must be aligned by itself.
+
 #[repr(C, align(8))]
 struct V4Key {
     key: Key<u32>,
@@ -212,6 +221,7 @@ struct V4Key {
 
 #[repr(C, align(8))]
 struct V6Key {
+    /// Puts the address, which is behind 32 bits of prefix length, on a multiple of 8.
     _padding: u32,
     key: Key<u128>,
 }

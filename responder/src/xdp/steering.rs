@@ -13,12 +13,7 @@
 mod attach;
 mod vlan;
 
-use std::{
-    io,
-    net::IpAddr,
-    os::fd::AsRawFd,
-    time::Duration,
-};
+use std::{io, net::IpAddr, os::fd::AsRawFd, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use aya::{
@@ -101,12 +96,15 @@ impl Steering {
             .map_max_entries(map::SERVED_VLANS, vlans.max(1))
             .load(object)
             .map_err(|error| load_error(error.into()))?;
-        let program: &mut Xdp = ebpf.program_mut(PROGRAM).context("the object has no program `classify`")?.try_into()?;
+        let program: &mut Xdp =
+            ebpf.program_mut(PROGRAM).context("the object has no program `classify`")?.try_into()?;
         program.load().map_err(|error| load_error(error.into()))?;
 
         let mut served_vlans: HashMap<_, u32, u8> = take_map(&mut ebpf, map::SERVED_VLANS)?;
         for tag in &settings.vlans {
-            served_vlans.insert(tag.key(), PRESENT, 0).with_context(|| format!("telling the XDP program to serve VLAN {tag}"))?;
+            served_vlans
+                .insert(tag.key(), PRESENT, 0)
+                .with_context(|| format!("telling the XDP program to serve VLAN {tag}"))?;
         }
         Ok(Self {
             sockets: take_map(&mut ebpf, map::XSKS)?,
@@ -219,9 +217,9 @@ fn take_map<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &str) -> a
 /// What to say when the kernel does not take the program or its maps.
 fn load_error(error: anyhow::Error) -> anyhow::Error {
     match os_error(&error) {
-        Some(libc::EPERM | libc::EACCES) => {
-            error.context("loading the XDP program is not permitted: run as root, or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN")
-        }
+        Some(libc::EPERM | libc::EACCES) => error.context(
+            "loading the XDP program is not permitted: run as root, or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN",
+        ),
         _ => error.context("loading the XDP program into the kernel"),
     }
 }

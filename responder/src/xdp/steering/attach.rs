@@ -1,12 +1,7 @@
 //! Attaches the XDP program to an interface, and says in a sentence why that does not work.
 
 use anyhow::anyhow;
-use aya::programs::{
-    ProgramError, Xdp, XdpError, XdpMode,
-    links::FdLink,
-    loaded_programs,
-    xdp::XdpLink,
-};
+use aya::programs::{ProgramError, Xdp, XdpError, XdpMode, links::FdLink, loaded_programs, xdp::XdpLink};
 use rtnetlink::{
     packet_core::{NLM_F_REQUEST, NetlinkMessage, NetlinkPayload},
     packet_route::{
@@ -98,11 +93,17 @@ fn errno(error: &ProgramError) -> Option<i32> {
 /// What the system's answer means, and what to do.
 fn explain(error: ProgramError, interface: &str, index: u32) -> anyhow::Error {
     let remedy = match errno(&error) {
-        Some(libc::EPERM | libc::EACCES) => "it is not permitted: run as root, or with CAP_BPF and CAP_NET_ADMIN".to_owned(),
+        Some(libc::EPERM | libc::EACCES) => {
+            "it is not permitted: run as root, or with CAP_BPF and CAP_NET_ADMIN".to_owned()
+        }
         Some(libc::EBUSY | libc::EEXIST) => occupied(interface, index),
-        Some(libc::EOPNOTSUPP) => "its driver cannot run XDP programs in this mode: use `--xdp-mode generic`".to_owned(),
+        Some(libc::EOPNOTSUPP) => {
+            "its driver cannot run XDP programs in this mode: use `--xdp-mode generic`".to_owned()
+        }
         Some(libc::ENODEV) => "it is gone".to_owned(),
-        Some(libc::ENOSPC) => "it has fewer receive queues than the other end has transmit queues: make them equal".to_owned(),
+        Some(libc::ENOSPC) => {
+            "it has fewer receive queues than the other end has transmit queues: make them equal".to_owned()
+        }
         Some(libc::EINVAL | libc::ERANGE) => mtu(interface, index),
         _ => "the kernel refused".to_owned(),
     };
