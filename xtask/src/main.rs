@@ -1,2 +1,4 @@
 //! The project's commands.
-fn main() {}
+fn main() -> anyhow::Result<()> {
+    xtask::ebpf::run(std::env::args().any(|argument| argument == "--check"))
+}
