@@ -34,6 +34,8 @@ use worker::{Handler, Worker};
 /// Drivers that reset on attach need up to a few seconds until the link is back.
 const CARRIER_WITHIN: Duration = Duration::from_secs(10);
 const CARRIER_STEP: Duration = Duration::from_millis(20);
+/// The XDP program writes a few records a second.
+const LOG_EVERY: Duration = Duration::from_millis(200);
 
 /// One served queue.
 #[derive(Debug)]
@@ -123,6 +125,9 @@ impl Bypass {
         let prefixes: BTreeSet<(IpAddr, u8)> = served.iter().map(prefix).collect();
         for (address, length) in &prefixes {
             steering.serve(*address, *length)?;
+        }
+        if config.log_steering {
+            print_log(&mut steering)?;
         }
         wait_for_carrier(name)?;
 
@@ -245,6 +250,33 @@ fn settings(interface: &Interface, config: &Config, served: &[SocketAddr]) -> Se
         },
         log: config.log_steering,
     }
+}
+
+/// Prints what the XDP program logs, from now until the control thread ends.
+fn print_log(steering: &mut Steering) -> Result<()> {
+    let mut logger = steering.logger(StderrLog)?;
+    tokio::task::spawn_local(async move {
+        loop {
+            tokio::time::sleep(LOG_EVERY).await;
+            logger.flush();
+        }
+    });
+    Ok(())
+}
+
+/// Where the XDP program's log records go.
+struct StderrLog;
+
+impl log::Log for StderrLog {
+    fn enabled(&self, _: &log::Metadata<'_>) -> bool {
+        true
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        eprintln!("xdp: {}", record.args());
+    }
+
+    fn flush(&self) {}
 }
 
 /// A wildcard address stands for all addresses of its family.

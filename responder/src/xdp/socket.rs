@@ -336,6 +336,8 @@ fn explain(error: anyhow::Error, interface: &str, queue: u32, options: &Options)
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::c_void;
+
     use super::*;
 
     /// CASES 16: a ring size that is no power of two once ended start-up.
@@ -352,5 +354,62 @@ mod tests {
             assert_eq!(frame_size(mtu), size, "{mtu}");
         }
         assert_eq!(frame_size(mtu_max()), Some(4096));
+    }
+
+    /// CASES 23: ring indices are 32 bits and wrap after 2^32 frames, which at a million a second is an hour and twelve minutes.
+    ///
+    /// A TX ring laid out as the kernel's, its indices about to wrap, is filled and drained many times over.
+    #[test]
+    fn case_23_ring_indices_wrap() {
+        use libxdp_sys::{
+            xdp_desc, xsk_ring_cons, xsk_ring_cons__peek, xsk_ring_cons__release, xsk_ring_cons__rx_desc, xsk_ring_prod,
+            xsk_ring_prod__reserve, xsk_ring_prod__submit, xsk_ring_prod__tx_desc,
+        };
+        const SIZE: u32 = 8;
+        let start = u32::MAX - 20;
+        let (mut producer, mut consumer, mut flags) = (start, start, 0u32);
+        let mut descs = [xdp_desc { addr: 0, len: 0, options: 0 }; SIZE as usize];
+        let ring = descs.as_mut_ptr().cast::<c_void>();
+        // A producer keeps the consumer's index one ring ahead, so that free space is a subtraction.
+        let mut tx = xsk_ring_prod {
+            cached_prod: start,
+            cached_cons: start.wrapping_add(SIZE),
+            mask: SIZE - 1,
+            size: SIZE,
+            producer: &raw mut producer,
+            consumer: &raw mut consumer,
+            ring,
+            flags: &raw mut flags,
+        };
+        let mut rx = xsk_ring_cons {
+            cached_prod: start,
+            cached_cons: start,
+            mask: SIZE - 1,
+            size: SIZE,
+            producer: &raw mut producer,
+            consumer: &raw mut consumer,
+            ring,
+            flags: &raw mut flags,
+        };
+        let mut next = 0u64;
+        for batch in (1..=SIZE).cycle().take(100) {
+            let mut index = 0;
+            // SAFETY: both rings point to the locals above, which outlive them, and only this thread uses them; each index is one
+            // that the ring gave out, and is masked to the ring's size.
+            unsafe {
+                assert_eq!(xsk_ring_prod__reserve(&raw mut tx, batch, &raw mut index), batch);
+                for offset in 0..batch {
+                    (*xsk_ring_prod__tx_desc(&raw mut tx, index.wrapping_add(offset))).addr = next + u64::from(offset);
+                }
+                xsk_ring_prod__submit(&raw mut tx, batch);
+                assert_eq!(xsk_ring_cons__peek(&raw mut rx, SIZE, &raw mut index), batch, "all that was put in comes out");
+                for offset in 0..batch {
+                    assert_eq!((*xsk_ring_cons__rx_desc(&raw const rx, index.wrapping_add(offset))).addr, next + u64::from(offset));
+                }
+                xsk_ring_cons__release(&raw mut rx, batch);
+            }
+            next += u64::from(batch);
+        }
+        assert!(producer < start && producer == consumer, "the indices have wrapped: {producer}");
     }
 }
