@@ -8,7 +8,10 @@ pub mod status;
 use std::{
     fs,
     io::{self, BufRead, BufReader, Write},
-    os::unix::{fs::PermissionsExt, net::UnixStream},
+    os::unix::{
+        fs::{FileTypeExt, PermissionsExt},
+        net::UnixStream,
+    },
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -46,8 +49,11 @@ impl Control {
             bail!("another responder listens at {}: stop it, or give this one its own with --control PATH", path.display());
         }
         let open = || -> io::Result<UnixListener> {
-            if path.exists() {
-                fs::remove_file(path)?;
+            match fs::symlink_metadata(path) {
+                // Nothing but a socket that nobody listens at is ours to remove.
+                Ok(found) if !found.file_type().is_socket() => return Err(io::Error::other("it is not a socket")),
+                Ok(_) => fs::remove_file(path)?,
+                Err(_) => {}
             }
             let listener = UnixListener::bind(path)?;
             fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
@@ -164,6 +170,16 @@ mod tests {
             let error = Control::listen(&path).unwrap_err().to_string();
             assert!(error.starts_with("another responder listens at"), "{error}");
         });
+    }
+
+    #[test]
+    fn a_file_that_is_no_socket_is_left_alone() {
+        let path = path("file");
+        fs::write(&path, "precious").unwrap();
+        let error = runtime().block_on(async { format!("{:#}", Control::listen(&path).unwrap_err()) });
+        assert!(error.ends_with("it is not a socket"), "{error}");
+        assert_eq!(fs::read(&path).unwrap(), b"precious");
+        fs::remove_file(&path).unwrap();
     }
 
     #[test]
