@@ -17,11 +17,14 @@ use rtnetlink::{
         link::{InfoData, InfoKind, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp},
     },
 };
+use tokio::time::timeout;
 
 use crate::{config::DNS_PORT, sys};
 
 /// Changes come in bursts (an address, its route, its flags): one look serves them all.
 const SETTLE: Duration = Duration::from_millis(50);
+/// Some interface may flap without end; the others are looked at all the same.
+const SETTLE_MAX: Duration = Duration::from_secs(1);
 
 /// One interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,6 +131,8 @@ pub struct Monitor {
         rtnetlink::packet_core::NetlinkMessage<rtnetlink::packet_route::RouteNetlinkMessage>,
         rtnetlink::sys::SocketAddr,
     )>,
+    /// News came that nobody has been told of yet.
+    has_changed: bool,
 }
 
 impl Monitor {
@@ -136,7 +141,7 @@ impl Monitor {
         let groups = [MulticastGroup::Link, MulticastGroup::Ipv4Ifaddr, MulticastGroup::Ipv6Ifaddr];
         let (connection, handle, changes) = new_multicast_connection(&groups).context("cannot open a netlink socket")?;
         tokio::spawn(connection);
-        Ok(Self { handle, changes })
+        Ok(Self { handle, changes, has_changed: false })
     }
 
     /// Reads one interface.
@@ -150,13 +155,19 @@ impl Monitor {
         Ok(interface)
     }
 
-    /// Returns when something has changed on some interface and then been quiet for a moment.
+    /// Returns when something has changed on some interface and then been quiet for a moment. A change is not lost when this is cancelled.
     pub async fn changed(&mut self) {
-        if self.changes.next().await.is_none() {
-            // The connection has gone; there will be no more news.
-            std::future::pending::<()>().await;
+        if !self.has_changed {
+            if self.changes.next().await.is_none() {
+                // The connection has gone; there will be no more news.
+                std::future::pending::<()>().await;
+            }
+            self.has_changed = true;
         }
-        while let Ok(Some(_)) = tokio::time::timeout(SETTLE, self.changes.next()).await {}
+        let quiet = async { while let Ok(Some(_)) = timeout(SETTLE, self.changes.next()).await {} };
+        // Quiet or not, it is time to look.
+        let _ = timeout(SETTLE_MAX, quiet).await;
+        self.has_changed = false;
     }
 }
 
@@ -222,6 +233,8 @@ fn local(address: &AddressMessage) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use rtnetlink::packet_core::{NetlinkHeader, NetlinkMessage, NetlinkPayload};
+
     use super::*;
 
     fn link(index: u32, name: &str, kind: Option<InfoKind>, more: Vec<LinkAttribute>) -> LinkMessage {
@@ -294,6 +307,21 @@ mod tests {
             let error = Interface::decode(name, &links, &[]).unwrap().check_bypass().unwrap_err();
             assert_eq!(error.to_string(), expected);
         }
+    }
+
+    /// The one who waits also waits for other things, and then drops this wait half-way.
+    #[test]
+    fn a_change_is_not_lost_when_the_wait_for_quiet_is_cut_short() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let (news, changes) = futures_channel::mpsc::unbounded();
+            let mut monitor = Monitor { changes, ..Monitor::open().unwrap() };
+            let message = NetlinkMessage::new(NetlinkHeader::default(), NetlinkPayload::Noop);
+            news.unbounded_send((message, rtnetlink::sys::SocketAddr::new(0, 0))).unwrap();
+            assert!(timeout(SETTLE / 2, monitor.changed()).await.is_err(), "not quiet yet");
+            assert!(timeout(SETTLE * 2, monitor.changed()).await.is_ok(), "lost");
+            assert!(timeout(SETTLE * 2, monitor.changed()).await.is_err(), "told twice");
+        });
     }
 
     #[test]
