@@ -5,16 +5,10 @@
 //! Sockets are bound per address, so that a reply leaves from the address that was asked; on a wildcard address the kernel says for
 //! each packet which one that was. Sockets come and go as addresses do.
 
-pub mod tcp;
-pub mod udp;
+mod tcp;
+mod udp;
 
-use std::{
-    collections::BTreeMap,
-    io,
-    net::SocketAddr,
-    rc::Rc,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, io, net::SocketAddr, rc::Rc};
 
 use anyhow::{Result, anyhow};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -27,14 +21,14 @@ pub struct KernelPath {
     own: AddressList,
     cpus: Vec<usize>,
     listening: BTreeMap<SocketAddr, Listening>,
-    /// Counters of UDP sockets that were closed are kept: a counter never goes back.
-    udp: Vec<Arc<Counters>>,
+    /// What UDP counted at addresses that are no longer served: a total never goes back.
+    udp_past: status::Path,
     tcp: Rc<tcp::Shared>,
 }
 
 /// What serves one address.
 struct Listening {
-    _udp: Vec<udp::Thread>,
+    udp: udp::Listener,
     _tcp: tcp::Listener,
 }
 
@@ -43,7 +37,7 @@ impl KernelPath {
     #[must_use]
     pub fn new(service: Service, own: AddressList, cpus: Vec<usize>) -> Self {
         let tcp = Rc::new(tcp::Shared::new(service.clone()));
-        Self { service, own, cpus, listening: BTreeMap::new(), udp: Vec::new(), tcp }
+        Self { service, own, cpus, listening: BTreeMap::new(), udp_past: status::Path::default(), tcp }
     }
 
     /// Serves an address; one that is served already stays as it is. Called on a `LocalSet`.
@@ -52,22 +46,17 @@ impl KernelPath {
             return Ok(());
         }
         let tcp = tcp::Listener::start(address, &self.tcp)?;
-        // Our threads share the port among themselves. Had another program bound it in the same way, it would take a part of our
-        // queries and nobody would notice; so first it is bound alone.
-        drop(bind(address, Protocol::UDP, Sharing::Nobody)?);
-        let mut threads = Vec::with_capacity(self.cpus.len());
-        for cpu in &self.cpus {
-            let thread = udp::Thread::start(address, *cpu, self.service.clone(), self.own.view())?;
-            self.udp.push(thread.counters());
-            threads.push(thread);
-        }
-        self.listening.insert(address, Listening { _udp: threads, _tcp: tcp });
+        let udp = udp::Listener::start(address, &self.cpus, &self.service, &self.own)?;
+        self.listening.insert(address, Listening { udp, _tcp: tcp });
         Ok(())
     }
 
     /// Stops serving an address.
     pub fn remove(&mut self, address: SocketAddr) {
-        self.listening.remove(&address);
+        if let Some(mut listening) = self.listening.remove(&address) {
+            listening.udp.end();
+            listening.udp.counters().for_each(|counters| add(&mut self.udp_past, counters));
+        }
     }
 
     /// The addresses being served.
@@ -78,22 +67,24 @@ impl KernelPath {
     /// What its sockets have done.
     #[must_use]
     pub fn status(&self) -> status::KernelPath {
-        let tcp = status::Path { connections: self.tcp.accepted.get(), ..path([&self.tcp.counters]) };
-        status::KernelPath { udp: path(self.udp.iter().map(Arc::as_ref)), tcp }
+        let mut udp = self.udp_past.clone();
+        self.listening
+            .values()
+            .flat_map(|listening| listening.udp.counters())
+            .for_each(|counters| add(&mut udp, counters));
+        let mut tcp = status::Path { connections: self.tcp.accepted.get(), ..status::Path::default() };
+        add(&mut tcp, &self.tcp.counters);
+        status::KernelPath { udp, tcp }
     }
 }
 
-/// Adds up the counters of one transport.
-fn path<'a>(counters: impl IntoIterator<Item = &'a Counters>) -> status::Path {
-    let mut path = status::Path::default();
-    for counters in counters {
-        path.received += counters.received();
-        path.answered += counters.answered();
-        for (reason, count) in counters.dropped() {
-            *path.dropped.entry(reason.name().to_owned()).or_default() += count;
-        }
+/// Adds what one writer has counted.
+fn add(path: &mut status::Path, counters: &Counters) {
+    path.received += counters.received();
+    path.answered += counters.answered();
+    for (reason, count) in counters.dropped() {
+        *path.dropped.entry(reason.name().to_owned()).or_default() += count;
     }
-    path
 }
 
 /// Whether a socket's address can be bound more than once.

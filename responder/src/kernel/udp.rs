@@ -1,159 +1,279 @@
-//! UDP over kernel sockets: one socket and one pinned thread per address and CPU, the socket chosen by the CPU a packet came in on.
+//! UDP over kernel sockets: per address and CPU one socket and one pinned thread that receives, answers and sends in batches.
 //!
-//! One packet per system call: batches are for later, this is the path of what the bypass passes.
+//! The sockets of an address form a reuseport group. `SO_INCOMING_CPU` makes the kernel pick the one whose CPU took the packet in, so a
+//! query stays on its CPU here too. A batch costs two system calls, and nothing is allocated per packet. Idle threads sleep in the kernel
+//! until a packet comes or their socket is shut down.
 
 use std::{
     io::{IoSlice, IoSliceMut},
-    net::{IpAddr, SocketAddr},
+    net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr},
     os::fd::AsRawFd,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
     },
     thread::{self, JoinHandle},
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use core_affinity::CoreId;
 use nix::{
+    cmsg_space,
     errno::Errno,
     sys::socket::{
-        ControlMessage, ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, sendmsg, setsockopt,
-        sockopt::{Ipv4PacketInfo, Ipv6RecvPacketInfo},
+        ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, SockaddrStorage, recvmmsg, sendmmsg, sendmsg,
+        setsockopt, sockopt,
     },
 };
 use socket2::{Protocol, Socket};
 
-use super::Sharing;
+use super::{Sharing, bind};
 use crate::{
     answer::{Outcome, Transport},
     counters::{Counters, DropReason},
-    guard::OwnAddresses,
+    guard::{AddressList, OwnAddresses},
     service::Service,
 };
 
-/// How long a thread waits for a packet before it looks at its stop flag.
-const IDLE: Duration = Duration::from_millis(200);
-/// The largest UDP payload there is.
-const BUFFER: usize = 65_535;
-/// Bursts are kept by the kernel meanwhile.
+/// Messages per system call.
+const BATCH: usize = 32;
+/// Room for any UDP payload. One cache line more than a power of two, so that the messages of a batch do not all fall into the same
+/// cache sets. Pages that no message reaches cost nothing.
+const ROOM: usize = 65_536 + 64;
+/// What the kernel may hold while the thread is busy, in bytes. It takes less where `net.core.rmem_max` says so.
 const RECEIVE_BUFFER: usize = 4 << 20;
+/// How long a full send buffer may hold up a reply before it is given up.
+const SEND_WITHIN: Duration = Duration::from_millis(10);
 
-/// A thread that serves one socket. Dropping it ends it and closes the socket.
-pub(super) struct Thread {
+/// The sockets and threads of one address. Dropping it ends them.
+#[derive(Debug)]
+pub(super) struct Listener {
     stop: Arc<AtomicBool>,
+    threads: Vec<Thread>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    socket: Arc<Socket>,
     counters: Arc<Counters>,
-    thread: Option<JoinHandle<()>>,
+    handle: Option<JoinHandle<()>>,
 }
 
-impl Thread {
-    /// Binds a socket for `address` that gets the packets received on `cpu`, and serves it there.
-    pub(super) fn start(address: SocketAddr, cpu: usize, service: Service, own: OwnAddresses) -> Result<Self> {
-        let socket = super::bind(address, Protocol::UDP, Sharing::OwnThreads)?;
-        let prepare = || -> anyhow::Result<()> {
-            socket.set_read_timeout(Some(IDLE))?;
-            // The kernel grants what its limit allows.
-            let _ = socket.set_recv_buffer_size(RECEIVE_BUFFER);
-            socket.set_cpu_affinity(cpu)?;
-            if address.ip().is_unspecified() {
-                if address.is_ipv4() {
-                    setsockopt(&socket, Ipv4PacketInfo, &true)?;
-                } else {
-                    setsockopt(&socket, Ipv6RecvPacketInfo, &true)?;
-                }
-            }
-            Ok(())
-        };
-        prepare().with_context(|| format!("cannot prepare the UDP socket for {address}"))?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let counters = Arc::new(Counters::default());
-        let mut server = Server { socket, address, service, own, counters: Arc::clone(&counters) };
-        let thread = thread::Builder::new()
-            .name(format!("udp cpu {cpu}"))
-            .spawn({
-                let stop = Arc::clone(&stop);
-                move || {
-                    core_affinity::set_for_current(core_affinity::CoreId { id: cpu });
-                    server.run(&stop);
-                }
-            })
-            .with_context(|| format!("cannot start a thread for UDP {address}"))?;
-        Ok(Self { stop, counters, thread: Some(thread) })
+impl Listener {
+    /// Binds one socket per CPU, then starts their threads.
+    pub(super) fn start(address: SocketAddr, cpus: &[usize], service: &Service, own: &AddressList) -> Result<Self> {
+        // Our threads share the port among themselves. Had another program bound it in the same way, it would take a part of our
+        // queries and nobody would notice; so first it is bound alone.
+        drop(bind(address, Protocol::UDP, Sharing::Nobody)?);
+        let mut listener = Self { stop: Arc::default(), threads: Vec::with_capacity(cpus.len()) };
+        for cpu in cpus.iter().copied() {
+            let socket = Arc::new(open(address, cpu)?);
+            let counters = Arc::new(Counters::default());
+            let worker = Worker {
+                socket: Arc::clone(&socket),
+                address,
+                service: service.clone(),
+                own: own.view(),
+                counters: Arc::clone(&counters),
+                stop: Arc::clone(&listener.stop),
+            };
+            let (pinned, is_pinned) = mpsc::channel();
+            let handle = thread::Builder::new()
+                .name(format!("udp cpu {cpu}"))
+                .spawn(move || {
+                    // The receiver waits for exactly this message.
+                    let _ = pinned.send(core_affinity::set_for_current(CoreId { id: cpu }));
+                    worker.run();
+                })
+                .with_context(|| format!("cannot start a thread for UDP {address}"))?;
+            listener.threads.push(Thread { socket, counters, handle: Some(handle) });
+            ensure!(is_pinned.recv()?, "CPU {cpu} does not exist or is not allowed here");
+        }
+        Ok(listener)
     }
 
-    pub(super) fn counters(&self) -> Arc<Counters> {
-        Arc::clone(&self.counters)
+    /// The counters of its threads.
+    pub(super) fn counters(&self) -> impl Iterator<Item = &Counters> {
+        self.threads.iter().map(|thread| &*thread.counters)
     }
-}
 
-impl Drop for Thread {
-    fn drop(&mut self) {
+    /// Ends its threads.
+    pub(super) fn end(&mut self) {
         self.stop.store(true, Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // It ends within IDLE. A panic has been reported by then and must not become an abort here.
-            let _ = thread.join();
+        for thread in &self.threads {
+            // It answers ENOTCONN, and wakes the receiver all the same.
+            let _ = thread.socket.shutdown(Shutdown::Read);
+        }
+        for thread in &mut self.threads {
+            if let Some(handle) = thread.handle.take() {
+                // A panic has been reported by then and must not become an abort here.
+                let _ = handle.join();
+            }
         }
     }
 }
 
-/// What a thread works with.
-struct Server {
-    socket: Socket,
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Opens the socket that gets what `cpu` takes in for this address.
+fn open(address: SocketAddr, cpu: usize) -> Result<Socket> {
+    let socket = bind(address, Protocol::UDP, Sharing::OwnThreads)?;
+    let prepare = || -> Result<()> {
+        socket.set_cpu_affinity(cpu)?;
+        socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
+        socket.set_write_timeout(Some(SEND_WITHIN))?;
+        match address {
+            SocketAddr::V4(v4) if v4.ip().is_unspecified() => setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?,
+            SocketAddr::V6(v6) if v6.ip().is_unspecified() => setsockopt(&socket, sockopt::Ipv6RecvPacketInfo, &true)?,
+            _ => {}
+        }
+        Ok(())
+    };
+    prepare().with_context(|| format!("cannot prepare the socket for UDP {address}"))?;
+    Ok(socket)
+}
+
+/// What one thread works with.
+struct Worker {
+    socket: Arc<Socket>,
     address: SocketAddr,
     service: Service,
     own: OwnAddresses,
     counters: Arc<Counters>,
+    stop: Arc<AtomicBool>,
 }
 
-impl Server {
-    fn run(&mut self, stop: &AtomicBool) {
-        let mut buffer = vec![0; BUFFER];
-        let mut control = nix::cmsg_space!(libc::in6_pktinfo);
-        while !stop.load(Relaxed) {
-            self.own.refresh();
-            // Errors here are those of single packets (an ICMP answer to an earlier reply) or the idle time-out. None ends the service.
-            let Ok(Some((length, source, asked))) = self.receive(&mut buffer, &mut control) else { continue };
-            let outcome = match self.own.admit_through_kernel(source.ip(), source.port(), self.address.port()) {
-                Ok(()) => self.service.serve(&mut buffer, length, Transport::Udp),
-                Err(reason) => Outcome::Drop(reason),
-            };
-            let sent = match outcome {
-                Outcome::Reply(length) => self.send(&buffer[..length], source, asked),
-                Outcome::Drop(reason) => Err(reason),
-            };
-            if let Err(reason) = sent {
-                self.counters.dropped_one(reason);
+/// One message of a batch; its bytes are at the same index of the buffers.
+struct Message {
+    peer: SockaddrStorage,
+    /// The address that was asked, known where the socket is bound to all.
+    asked: Option<Asked>,
+    length: usize,
+    reply: bool,
+}
+
+/// Between calls nix keeps the lengths that the kernel wrote last. They stay right for one socket, whose senders are all of one family.
+type Headers = MultiHeaders<SockaddrStorage>;
+
+impl Worker {
+    fn run(mut self) {
+        // Bound to all addresses, each reply must name the address that was asked, or the kernel picks one by route.
+        let any_address = self.address.ip().is_unspecified();
+        let mut buffers = vec![[0; ROOM]; BATCH];
+        let mut incoming = Headers::preallocate(BATCH, any_address.then(|| cmsg_space!(libc::in6_pktinfo)));
+        let mut outgoing = Headers::preallocate(BATCH, None);
+        let mut messages = Vec::with_capacity(BATCH);
+        loop {
+            messages.clear();
+            match self.receive(&mut incoming, &mut buffers, &mut messages) {
+                Ok(()) => {}
+                Err(Errno::ESHUTDOWN) => return,
+                // A signal or a lack of memory: neither concerns the next query.
+                Err(_) => continue,
             }
-            self.counters.batch(1, u32::from(sent.is_ok()));
+            self.own.refresh();
+            for (message, buffer) in messages.iter_mut().zip(&mut buffers) {
+                self.answer(message, buffer);
+            }
+            let answered = if any_address {
+                self.send_each(&messages, &buffers)
+            } else {
+                self.send_all(&mut outgoing, &messages, &buffers)
+            };
+            self.counters.batch(count(messages.len()), answered);
         }
     }
 
-    /// One packet: its length, its sender, and on a wildcard socket the address it was sent to.
-    fn receive(&self, buffer: &mut [u8], control: &mut [u8]) -> Result<Option<(usize, SocketAddr, Option<Asked>)>, Errno> {
-        let mut parts = [IoSliceMut::new(buffer)];
-        let wildcard = self.address.ip().is_unspecified();
-        let control = wildcard.then_some(control);
-        let packet = recvmsg::<SockaddrStorage>(self.socket.as_raw_fd(), &mut parts, control, MsgFlags::empty())?;
-        let asked = if wildcard { packet.cmsgs()?.find_map(Asked::from_control) } else { None };
-        let source = packet.address.as_ref().and_then(socket_address);
-        Ok(source.map(|source| (packet.bytes, source, asked)))
+    /// Waits for a message, then takes what else is there. `ESHUTDOWN` when it is time to end.
+    fn receive(
+        &self,
+        headers: &mut Headers,
+        buffers: &mut [[u8; ROOM]],
+        messages: &mut Vec<Message>,
+    ) -> nix::Result<()> {
+        let mut buffers = buffers.iter_mut();
+        let mut slices: [[IoSliceMut<'_>; 1]; BATCH] =
+            std::array::from_fn(|_| [IoSliceMut::new(buffers.next().map_or(&mut [], |buffer| &mut buffer[..]))]);
+        let received = recvmmsg(self.socket.as_raw_fd(), headers, &mut slices, MsgFlags::MSG_WAITFORONE, None)?;
+        if self.stop.load(Relaxed) {
+            // What a socket yields after its shutdown is not a message and has no sender.
+            return Err(Errno::ESHUTDOWN);
+        }
+        messages.extend(received.map_while(|message| {
+            let asked = message.cmsgs().ok().and_then(|mut controls| controls.find_map(Asked::from_control));
+            Some(Message { peer: message.address?, asked, length: message.bytes, reply: false })
+        }));
+        Ok(())
     }
 
-    /// Sends a reply from the address that was asked.
-    fn send(&self, reply: &[u8], to: SocketAddr, from: Option<Asked>) -> Result<(), DropReason> {
-        let parts = [IoSlice::new(reply)];
-        let to = SockaddrStorage::from(to);
-        let control: &[ControlMessage<'_>] = match &from {
-            None => &[],
-            Some(Asked::V4(info)) => &[ControlMessage::Ipv4PacketInfo(info)],
-            Some(Asked::V6(info)) => &[ControlMessage::Ipv6PacketInfo(info)],
+    /// Answers a message in place.
+    fn answer(&self, message: &mut Message, buffer: &mut [u8]) {
+        let (ip, port) = endpoint(&message.peer);
+        let outcome = match self.own.admit_through_kernel(ip, port, self.address.port()) {
+            Ok(()) => self.service.serve(buffer, message.length, Transport::Udp),
+            Err(reason) => Outcome::Drop(reason),
         };
-        // The kernel refuses what it cannot route, or has no memory for.
-        sendmsg(self.socket.as_raw_fd(), &parts, control, MsgFlags::empty(), Some(&to)).map(drop).map_err(|_| DropReason::NotSent)
+        match outcome {
+            Outcome::Reply(length) => (message.length, message.reply) = (length, true),
+            Outcome::Drop(reason) => self.counters.dropped_one(reason),
+        }
+    }
+
+    /// Sends the replies of a batch in one system call, more where the kernel balks. Returns how many it took.
+    fn send_all(&self, headers: &mut Headers, messages: &[Message], buffers: &[[u8; ROOM]]) -> u32 {
+        let mut slices = [[IoSlice::new(&[])]; BATCH];
+        let mut peers = [None; BATCH];
+        let mut replies = 0;
+        for (message, buffer) in messages.iter().zip(buffers).filter(|(message, _)| message.reply) {
+            slices[replies] = [IoSlice::new(&buffer[..message.length])];
+            peers[replies] = Some(message.peer);
+            replies += 1;
+        }
+        let (mut next, mut sent) = (0, 0);
+        while next < replies {
+            let slices = &slices[next..replies];
+            match sendmmsg(self.socket.as_raw_fd(), headers, slices, &peers[next..replies], [], MsgFlags::empty()) {
+                Ok(taken) => {
+                    let taken = taken.count();
+                    next += taken;
+                    sent += taken;
+                }
+                // The first of them cannot be sent, for want of a route for example; the others may.
+                Err(_) => {
+                    self.counters.dropped_one(DropReason::NotSent);
+                    next += 1;
+                }
+            }
+        }
+        count(sent)
+    }
+
+    /// Sends the replies of a batch one by one, each from the address that was asked. Returns how many the kernel took.
+    fn send_each(&self, messages: &[Message], buffers: &[[u8; ROOM]]) -> u32 {
+        let mut sent = 0;
+        for (message, buffer) in messages.iter().zip(buffers).filter(|(message, _)| message.reply) {
+            let bytes = [IoSlice::new(&buffer[..message.length])];
+            let control: &[ControlMessage<'_>] = match &message.asked {
+                None => &[],
+                Some(Asked::V4(info)) => &[ControlMessage::Ipv4PacketInfo(info)],
+                Some(Asked::V6(info)) => &[ControlMessage::Ipv6PacketInfo(info)],
+            };
+            match sendmsg(self.socket.as_raw_fd(), &bytes, control, MsgFlags::empty(), Some(&message.peer)) {
+                Ok(_) => sent += 1,
+                Err(_) => self.counters.dropped_one(DropReason::NotSent),
+            }
+        }
+        sent
     }
 }
 
-/// The address that a packet was sent to, in the form in which the kernel wants it back.
+/// The address that a packet was sent to, in the form in which the kernel wants it back. Interface 0: replies leave by route, as any packet.
 enum Asked {
     V4(libc::in_pktinfo),
     V6(libc::in6_pktinfo),
@@ -162,19 +282,25 @@ enum Asked {
 impl Asked {
     fn from_control(message: ControlMessageOwned) -> Option<Self> {
         match message {
-            // With index 0 the route decides where the reply leaves, as for any other packet.
             ControlMessageOwned::Ipv4PacketInfo(info) => Some(Self::V4(libc::in_pktinfo { ipi_ifindex: 0, ..info })),
-            // A link-local address means nothing without its interface.
-            ControlMessageOwned::Ipv6PacketInfo(info) => Some(Self::V6(info)),
+            ControlMessageOwned::Ipv6PacketInfo(info) => Some(Self::V6(libc::in6_pktinfo { ipi6_ifindex: 0, ..info })),
             _ => None,
         }
     }
 }
 
-fn socket_address(address: &SockaddrStorage) -> Option<SocketAddr> {
-    match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
-        (Some(v4), _) => Some(SocketAddr::new(IpAddr::V4(v4.ip()), v4.port())),
-        (_, Some(v6)) => Some(SocketAddr::V6(std::net::SocketAddrV6::new(v6.ip(), v6.port(), v6.flowinfo(), v6.scope_id()))),
-        _ => None,
+/// Address and port of a sender. UDP sockets know only these two families; any other is treated as port 0, which is never answered.
+fn endpoint(peer: &SockaddrStorage) -> (IpAddr, u16) {
+    if let Some(peer) = peer.as_sockaddr_in() {
+        (peer.ip().into(), peer.port())
+    } else if let Some(peer) = peer.as_sockaddr_in6() {
+        (peer.ip().into(), peer.port())
+    } else {
+        (Ipv4Addr::UNSPECIFIED.into(), 0)
     }
+}
+
+#[allow(clippy::cast_possible_truncation, reason = "at most BATCH")]
+fn count(messages: usize) -> u32 {
+    messages as u32
 }
