@@ -1,1 +1,3 @@
 //! The project's tools as a library, so that the integration tests build the same lab.
+
+pub mod ebpf;
