@@ -5,4 +5,5 @@
 pub mod answer;
 pub mod counters;
 pub mod wire;
+pub mod xdp;
 pub mod zone;
