@@ -9,7 +9,13 @@ use anyhow::{Context as _, ensure};
 #[allow(dead_code, reason = "shared with xtask, which writes what is only read here")]
 mod provenance;
 
-fn main() -> anyhow::Result<()> {
+fn main() {
+    if let Err(error) = check() {
+        println!("cargo::error={error:#}");
+    }
+}
+
+fn check() -> anyhow::Result<()> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("responder is a member of a workspace")?;
     let objects = provenance::PROGRAMS.map(|program| workspace.join(provenance::object(program)));
     for path in provenance::inputs(workspace).chain(objects).chain([workspace.join(provenance::RECORD)]) {

@@ -4,8 +4,9 @@
 //! transmitting system call does. So what is counted here is where a reply really left, whatever the server says.
 //!
 //! It passes every frame and checks no more than it needs to find the port: the client's kernel does the rest.
-#![no_std]
-#![no_main]
+//!
+//! For the host it compiles too, to a program that does nothing: so the lints read it.
+#![cfg_attr(target_arch = "bpf", no_std, no_main)]
 #![expect(unsafe_code, reason = "packets and map values are reached by raw pointers")]
 
 use aya_ebpf::{
@@ -74,6 +75,10 @@ fn header<T>(ctx: &XdpContext, offset: usize) -> Option<&T> {
     Some(unsafe { &*((ctx.data() + offset) as *const T) })
 }
 
+#[cfg(not(target_arch = "bpf"))]
+fn main() {}
+
+#[cfg(target_arch = "bpf")]
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     loop {}

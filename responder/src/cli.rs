@@ -25,7 +25,9 @@ pub enum Command {
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Serve),
     /// Read a zone file and report every error in it with file and line; exit 1 if there is one.
-    #[command(after_help = "Examples:\n  responder check example.com.zone\n  responder check --zone example.com db.example")]
+    #[command(
+        after_help = "Examples:\n  responder check example.com.zone\n  responder check --zone example.com db.example"
+    )]
     Check(Check),
     /// Ask a running server what it has done: per queue and worker, with the RX-queue x TX-queue x TX-CPU matrix.
     #[command(after_help = "Examples:\n  responder status\n  responder status --json | jq '.interfaces[0].matrix'")]

@@ -64,7 +64,9 @@ impl Config {
         }
         let listen = flags.listen.iter().map(|text| listen(text)).collect::<Result<Vec<_>>>()?;
         match flags.io {
-            Io::Xdp => ensure!(!flags.iface.is_empty(), "--io xdp needs an interface: add --iface IF, or use --io socket"),
+            Io::Xdp => {
+                ensure!(!flags.iface.is_empty(), "--io xdp needs an interface: add --iface IF, or use --io socket")
+            }
             Io::Socket => ensure!(
                 !flags.iface.is_empty() || !listen.is_empty(),
                 "there is nothing to serve on: add --iface IF or --listen ADDR"
@@ -126,7 +128,9 @@ fn listen(text: &str) -> Result<SocketAddr> {
 /// `NAME=FILE`.
 fn zone(text: &str) -> Result<Source> {
     match text.split_once('=') {
-        Some((name, file)) if !name.is_empty() && !file.is_empty() => Ok(Source { name: name.into(), file: file.into() }),
+        Some((name, file)) if !name.is_empty() && !file.is_empty() => {
+            Ok(Source { name: name.into(), file: file.into() })
+        }
         _ => bail!("--zone {text}: expected NAME=FILE, as in example.com=/etc/zones/example.com.zone"),
     }
 }
@@ -137,7 +141,10 @@ fn numbers(list: &str) -> Result<Vec<u32>> {
     for item in list.split(',') {
         let (first, last) = item.split_once('-').unwrap_or((item, item));
         let number = |text: &str| {
-            text.trim().parse::<u32>().ok().with_context(|| format!("{item:?}: expected a number or a range such as 0-3"))
+            text.trim()
+                .parse::<u32>()
+                .ok()
+                .with_context(|| format!("{item:?}: expected a number or a range such as 0-3"))
         };
         let (first, last) = (number(first)?, number(last)?);
         ensure!(first <= last, "{item:?}: the range is empty");

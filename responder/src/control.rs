@@ -46,7 +46,10 @@ impl Control {
     /// Listens at `path`. A socket file that nobody listens at any more is replaced. Called within a tokio runtime.
     pub fn listen(path: &Path) -> Result<Self> {
         if UnixStream::connect(path).is_ok() {
-            bail!("another responder listens at {}: stop it, or give this one its own with --control PATH", path.display());
+            bail!(
+                "another responder listens at {}: stop it, or give this one its own with --control PATH",
+                path.display()
+            );
         }
         let open = || -> io::Result<UnixListener> {
             match fs::symlink_metadata(path) {
@@ -60,7 +63,10 @@ impl Control {
             Ok(listener)
         };
         let listener = open().with_context(|| {
-            format!("cannot listen at {}: the directory must exist and be writable, or give another path with --control", path.display())
+            format!(
+                "cannot listen at {}: the directory must exist and be writable, or give another path with --control",
+                path.display()
+            )
         })?;
         let (sender, requests) = mpsc::channel(1);
         tokio::spawn(accept(listener, sender));

@@ -139,7 +139,8 @@ impl Monitor {
     /// Opens the connection. Called within a tokio runtime, on which the connection lives.
     pub fn open() -> Result<Self> {
         let groups = [MulticastGroup::Link, MulticastGroup::Ipv4Ifaddr, MulticastGroup::Ipv6Ifaddr];
-        let (connection, handle, changes) = new_multicast_connection(&groups).context("cannot open a netlink socket")?;
+        let (connection, handle, changes) =
+            new_multicast_connection(&groups).context("cannot open a netlink socket")?;
         tokio::spawn(connection);
         Ok(Self { handle, changes, has_changed: false })
     }
@@ -179,16 +180,26 @@ fn stacked(link: &LinkMessage, links: &[LinkMessage]) -> Option<String> {
     let by_parent = || parent(link).map_or("its parent", name_of);
     Some(match kind {
         Some(InfoKind::Bond | InfoKind::Bridge) => {
-            let members: Vec<String> =
-                links.iter().filter(|other| controller(other) == Some(link.header.index)).map(|other| format!("--iface {}", link_name(other))).collect();
+            let members: Vec<String> = links
+                .iter()
+                .filter(|other| controller(other) == Some(link.header.index))
+                .map(|other| format!("--iface {}", link_name(other)))
+                .collect();
             let members = if members.is_empty() { "it has none now".to_owned() } else { members.join(" ") };
             format!("{name} is a {}: it has no receive queues of its own. Serve on its members: {members}", kind?)
         }
         Some(InfoKind::Vlan) => {
-            format!("{name} is a VLAN of {0}: serve on {0}, which answers the VLANs that are configured on it: --iface {0}", by_parent())
+            format!(
+                "{name} is a VLAN of {0}: serve on {0}, which answers the VLANs that are configured on it: --iface {0}",
+                by_parent()
+            )
         }
         Some(InfoKind::MacVlan | InfoKind::MacVtap | InfoKind::IpVlan | InfoKind::IpVtap) => {
-            format!("{name} is a {} of {1}: it has no receive queues of its own. Serve on --iface {1}", kind?, by_parent())
+            format!(
+                "{name} is a {} of {1}: it has no receive queues of its own. Serve on --iface {1}",
+                kind?,
+                by_parent()
+            )
         }
         _ if link.header.link_layer_type != LinkLayerType::Ether => {
             format!("{name} is not an Ethernet interface: use --io socket for it")
@@ -198,21 +209,31 @@ fn stacked(link: &LinkMessage, links: &[LinkMessage]) -> Option<String> {
 }
 
 fn link_name(link: &LinkMessage) -> &str {
-    link.attributes.iter().find_map(|attribute| if let LinkAttribute::IfName(name) = attribute { Some(name.as_str()) } else { None }).unwrap_or("")
+    link.attributes
+        .iter()
+        .find_map(|attribute| if let LinkAttribute::IfName(name) = attribute { Some(name.as_str()) } else { None })
+        .unwrap_or("")
 }
 
 /// The interface that a VLAN, macvlan or veth is built on (for veth: its peer).
 fn parent(link: &LinkMessage) -> Option<u32> {
-    link.attributes.iter().find_map(|attribute| if let LinkAttribute::Link(index) = attribute { Some(*index) } else { None })
+    link.attributes
+        .iter()
+        .find_map(|attribute| if let LinkAttribute::Link(index) = attribute { Some(*index) } else { None })
 }
 
 /// The bond or bridge that an interface is a member of.
 fn controller(link: &LinkMessage) -> Option<u32> {
-    link.attributes.iter().find_map(|attribute| if let LinkAttribute::Controller(index) = attribute { Some(*index) } else { None })
+    link.attributes
+        .iter()
+        .find_map(|attribute| if let LinkAttribute::Controller(index) = attribute { Some(*index) } else { None })
 }
 
 fn info(link: &LinkMessage) -> impl Iterator<Item = &LinkInfo> {
-    link.attributes.iter().filter_map(|attribute| if let LinkAttribute::LinkInfo(info) = attribute { Some(info) } else { None }).flatten()
+    link.attributes
+        .iter()
+        .filter_map(|attribute| if let LinkAttribute::LinkInfo(info) = attribute { Some(info) } else { None })
+        .flatten()
 }
 
 fn kind(link: &LinkMessage) -> Option<&InfoKind> {
@@ -220,7 +241,8 @@ fn kind(link: &LinkMessage) -> Option<&InfoKind> {
 }
 
 fn vlan_id(link: &LinkMessage) -> Option<u16> {
-    let data = info(link).find_map(|info| if let LinkInfo::Data(InfoData::Vlan(data)) = info { Some(data) } else { None })?;
+    let data =
+        info(link).find_map(|info| if let LinkInfo::Data(InfoData::Vlan(data)) = info { Some(data) } else { None })?;
     data.iter().find_map(|item| if let InfoVlan::Id(id) = item { Some(*id) } else { None })
 }
 
@@ -276,8 +298,12 @@ mod tests {
             link(3, "eth0.5", Some(InfoKind::Vlan), vec![LinkAttribute::Link(2), vlan(5)]),
             link(4, "mac0", Some(InfoKind::MacVlan), vec![LinkAttribute::Link(2)]),
         ];
-        let addresses =
-            [address(2, "192.0.2.1", 24), address(2, "fe80::1", 64), address(3, "198.51.100.1", 24), address(4, "203.0.113.1", 24)];
+        let addresses = [
+            address(2, "192.0.2.1", 24),
+            address(2, "fe80::1", 64),
+            address(3, "198.51.100.1", 24),
+            address(4, "203.0.113.1", 24),
+        ];
         let eth0 = Interface::decode("eth0", &links, &addresses).unwrap();
         assert_eq!((eth0.index, eth0.mtu, eth0.mac), (2, 1500, [2, 0, 0, 0, 0, 1]));
         assert_eq!((eth0.vlans.as_slice(), eth0.xdp_program), ([5].as_slice(), Some(77)));
@@ -298,9 +324,15 @@ mod tests {
             link(8, "mac0", Some(InfoKind::MacVlan), vec![LinkAttribute::Link(3)]),
         ];
         let cases = [
-            ("bond0", "bond0 is a bond: it has no receive queues of its own. Serve on its members: --iface eth0 --iface eth1"),
+            (
+                "bond0",
+                "bond0 is a bond: it has no receive queues of its own. Serve on its members: --iface eth0 --iface eth1",
+            ),
             ("br0", "br0 is a bridge: it has no receive queues of its own. Serve on its members: it has none now"),
-            ("bond0.9", "bond0.9 is a VLAN of bond0: serve on bond0, which answers the VLANs that are configured on it: --iface bond0"),
+            (
+                "bond0.9",
+                "bond0.9 is a VLAN of bond0: serve on bond0, which answers the VLANs that are configured on it: --iface bond0",
+            ),
             ("mac0", "mac0 is a macvlan of eth1: it has no receive queues of its own. Serve on --iface eth1"),
         ];
         for (name, expected) in cases {

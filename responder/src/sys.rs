@@ -41,7 +41,8 @@ pub fn driver(interface: &str) -> io::Result<String> {
     let mut request = [0u32; 49];
     request[0] = ETHTOOL_GDRVINFO;
     ethtool(interface, &mut request)?;
-    let name: Vec<u8> = request[1..9].iter().flat_map(|word| word.to_ne_bytes()).take_while(|byte| *byte != 0).collect();
+    let name: Vec<u8> =
+        request[1..9].iter().flat_map(|word| word.to_ne_bytes()).take_while(|byte| *byte != 0).collect();
     Ok(String::from_utf8_lossy(&name).into_owned())
 }
 
@@ -118,14 +119,18 @@ fn get_option<T: Plain>(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> io
     let mut value = T::default();
     let mut length = size_of::<T>() as libc::socklen_t;
     // SAFETY: `value` is writable for `length` bytes, and `Plain` says that whatever is written there is a T.
-    let result = unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast::<c_void>(), &raw mut length) };
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast::<c_void>(), &raw mut length)
+    };
     if result == 0 { Ok(value) } else { Err(io::Error::last_os_error()) }
 }
 
 fn set_option(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: &u32) -> io::Result<()> {
     let length = size_of::<u32>() as libc::socklen_t;
     // SAFETY: `value` is readable for `length` bytes and outlives the call.
-    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, std::ptr::from_ref(value).cast::<c_void>(), length) };
+    let result = unsafe {
+        libc::setsockopt(socket.as_raw_fd(), level, name, std::ptr::from_ref(value).cast::<c_void>(), length)
+    };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

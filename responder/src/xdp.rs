@@ -158,7 +158,10 @@ impl Bypass {
         for placement in placements {
             let socket = Socket::bind(name, placement.queue, &options)?;
             if config.busy_poll_us.is_some() && !socket.has_napi() {
-                eprintln!("warning: {name} queue {}: busy polling has no effect, the driver gives no NAPI id", placement.queue);
+                eprintln!(
+                    "warning: {name} queue {}: busy polling has no effect, the driver gives no NAPI id",
+                    placement.queue
+                );
             }
             let zero_copy = socket.is_zero_copy();
             let fd = socket.try_clone_fd().context("cannot duplicate an AF_XDP socket")?;
@@ -191,7 +194,14 @@ impl Bypass {
         let queues: Vec<String> = self
             .queues
             .iter()
-            .map(|queue| format!("queue {} on CPU {} ({})", queue.worker.placement.queue, queue.worker.placement.cpu, queue.mode()))
+            .map(|queue| {
+                format!(
+                    "queue {} on CPU {} ({})",
+                    queue.worker.placement.queue,
+                    queue.worker.placement.cpu,
+                    queue.mode()
+                )
+            })
             .collect();
         format!("{} (XDP {}): {}", self.interface.name, self.mode(), queues.join(", "))
     }
@@ -241,7 +251,12 @@ fn settings(interface: &Interface, config: &Config, served: &[SocketAddr]) -> Se
     Settings {
         ports: ports.into_iter().collect(),
         mac: interface.mac,
-        vlans: interface.vlans.iter().filter_map(|id| VlanTag::new(*id, None)).chain(config.vlans.iter().copied()).collect(),
+        vlans: interface
+            .vlans
+            .iter()
+            .filter_map(|id| VlanTag::new(*id, None))
+            .chain(config.vlans.iter().copied())
+            .collect(),
         queues: receive_queues_max(&interface.name),
         mode: match config.xdp_mode {
             XdpMode::Auto => AttachMode::Auto,

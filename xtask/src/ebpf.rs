@@ -158,7 +158,7 @@ fn compare(workspace: &Path, record: &Record, fresh: &Record, built: &Path) -> a
         "the objects on record were built with other tools, so that bytes cannot be compared; comparing verdicts on all test frames"
     );
     let mut tests = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    tests.current_dir(workspace).args(["test", "--package", "tests", "--test", "steering"]);
+    tests.current_dir(workspace).args(["test", "--package", "tests", "--test", "steering", "--test", "observe"]);
     tests.env("RESPONDER_EBPF_OBJECTS", built.join("responder-ebpf"));
     execute(&mut tests).context("the object built from source does not decide as the tests say (they need root)")?;
     println!("the object built from source gives the same verdict on every test frame");
@@ -177,4 +177,16 @@ fn execute(command: &mut Command) -> anyhow::Result<()> {
 fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_record_is_written_as_it_is_read() {
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a member of a workspace");
+        let text = fs::read_to_string(workspace.join(RECORD)).expect("it is checked in");
+        assert_eq!(Record::read(workspace).expect("it can be read").to_string(), text);
+    }
 }

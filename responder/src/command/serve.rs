@@ -143,7 +143,10 @@ impl<'a> Server<'a> {
             }
         }
         for bypass in &mut self.bypasses {
-            let Some(interface) = self.interfaces.iter().find(|interface| interface.name == bypass.interface.name) else { continue };
+            let Some(interface) = self.interfaces.iter().find(|interface| interface.name == bypass.interface.name)
+            else {
+                continue;
+            };
             if let Err(error) = bypass.steer(served(self.config, std::slice::from_ref(interface)).collect()) {
                 eprintln!("warning: {error:#}");
             }
@@ -171,7 +174,12 @@ impl<'a> Server<'a> {
             service: value_name(self.config.service),
             zones: zones
                 .into_iter()
-                .map(|zone| status::Zone { name: zone.name, serial: zone.serial, names: zone.names, records: zone.records })
+                .map(|zone| status::Zone {
+                    name: zone.name,
+                    serial: zone.serial,
+                    names: zone.names,
+                    records: zone.records,
+                })
                 .collect(),
             interfaces: self.bypasses.iter().map(Bypass::status).collect(),
             kernel_path: self.kernel.status(),

@@ -12,8 +12,12 @@ use crate::{
 /// Prints tables, or the JSON document as it came.
 pub fn run(flags: &cli::Status) -> Result<ExitCode> {
     let text = control::ask(&flags.control)?;
-    let status: Status =
-        serde_json::from_str(&text).context("the server's status cannot be read: is it another version of responder?")?;
-    if flags.json { print!("{text}") } else { print!("{}", status.render()) }
+    let status: Status = serde_json::from_str(&text)
+        .context("the server's status cannot be read: is it another version of responder?")?;
+    if flags.json {
+        print!("{text}")
+    } else {
+        print!("{}", status.render())
+    }
     Ok(ExitCode::SUCCESS)
 }

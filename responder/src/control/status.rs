@@ -156,7 +156,11 @@ impl Status {
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "responder {}, pid {}, up {:.0} s, io {}, service {}", self.version, self.pid, self.uptime_s, self.io, self.service)?;
+        writeln!(
+            out,
+            "responder {}, pid {}, up {:.0} s, io {}, service {}",
+            self.version, self.pid, self.uptime_s, self.io, self.service
+        )?;
         for zone in &self.zones {
             writeln!(out, "zone {} serial {}: {} names, {} records", zone.name, zone.serial, zone.names, zone.records)?;
         }
@@ -166,7 +170,13 @@ impl Status {
         writeln!(out, "\nkernel path    received    answered     dropped")?;
         for (name, path) in [("udp", &self.kernel_path.udp), ("tcp", &self.kernel_path.tcp)] {
             let dropped: u64 = path.dropped.values().sum();
-            writeln!(out, "{name:<11} {:>11} {:>11} {dropped:>11}{}", path.received, path.answered, named(&path.dropped))?;
+            writeln!(
+                out,
+                "{name:<11} {:>11} {:>11} {dropped:>11}{}",
+                path.received,
+                path.answered,
+                named(&path.dropped)
+            )?;
         }
         Ok(())
     }
@@ -197,21 +207,30 @@ impl Interface {
         self.write_matrix(out)?;
         self.write_kernel_drops(out)?;
         write!(out, "verdicts of the XDP program:")?;
-        let seen: Vec<String> =
-            self.verdicts.iter().filter(|(_, count)| **count > 0).map(|(name, count)| format!(" {name} {count}")).collect();
+        let seen: Vec<String> = self
+            .verdicts
+            .iter()
+            .filter(|(_, count)| **count > 0)
+            .map(|(name, count)| format!(" {name} {count}"))
+            .collect();
         writeln!(out, "{}", if seen.is_empty() { " none yet".to_owned() } else { seen.join(",") })
     }
 
     /// Rows are RX queues, columns TX queues, each cell says from which CPU.
     fn write_matrix(&self, out: &mut String) -> std::fmt::Result {
-        let mut columns: Vec<u32> = self.queues.iter().map(|queue| queue.queue).chain(self.matrix.iter().map(|cell| cell.tx_queue)).collect();
+        let mut columns: Vec<u32> =
+            self.queues.iter().map(|queue| queue.queue).chain(self.matrix.iter().map(|cell| cell.tx_queue)).collect();
         columns.sort_unstable();
         columns.dedup();
         // A wide NIC's matrix is shown by its cells: a hundred columns fit no terminal.
         if columns.len() > 5 {
             writeln!(out, "rx queue -> tx queue: replies from CPU")?;
             for cell in &self.matrix {
-                writeln!(out, "{:>8} -> {:<8}: {} from CPU {}", cell.rx_queue, cell.tx_queue, cell.frames, cell.tx_cpu)?;
+                writeln!(
+                    out,
+                    "{:>8} -> {:<8}: {} from CPU {}",
+                    cell.rx_queue, cell.tx_queue, cell.frames, cell.tx_cpu
+                )?;
             }
             return Ok(());
         }
@@ -252,7 +271,8 @@ impl Interface {
 
 /// The reasons that were seen: ` (response 3)`.
 fn named(dropped: &BTreeMap<String, u64>) -> String {
-    let seen: Vec<String> = dropped.iter().filter(|(_, count)| **count > 0).map(|(name, count)| format!("{name} {count}")).collect();
+    let seen: Vec<String> =
+        dropped.iter().filter(|(_, count)| **count > 0).map(|(name, count)| format!("{name} {count}")).collect();
     if seen.is_empty() { String::new() } else { format!("  ({})", seen.join(", ")) }
 }
 

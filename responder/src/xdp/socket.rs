@@ -114,7 +114,9 @@ impl Socket {
         let deadline = Instant::now() + BUSY_FOR;
         loop {
             match Self::try_bind(interface, queue, options) {
-                Err(error) if errno(&error) == Some(libc::EBUSY) && Instant::now() < deadline => thread::sleep(BUSY_STEP),
+                Err(error) if errno(&error) == Some(libc::EBUSY) && Instant::now() < deadline => {
+                    thread::sleep(BUSY_STEP)
+                }
                 result => return result.map_err(|error| explain(error, interface, queue, options)),
             }
         }
@@ -122,7 +124,11 @@ impl Socket {
 
     fn try_bind(interface: &str, queue: u32, options: &Options) -> Result<Self> {
         let size = frame_size(options.mtu).with_context(|| {
-            format!("the MTU of {interface} is {}, but a frame holds packets of at most {}: lower the MTU", options.mtu, mtu_max())
+            format!(
+                "the MTU of {interface} is {}, but a frame holds packets of at most {}: lower the MTU",
+                options.mtu,
+                mtu_max()
+            )
         })?;
         let ring = QueueSize::new(options.ring_frames)?;
         let frames = NonZeroU32::new(options.ring_frames).context("a ring has at least one frame")?;
@@ -319,16 +325,24 @@ fn errno(error: &anyhow::Error) -> Option<i32> {
 /// Says what was attempted, what the system answered and what to do.
 fn explain(error: anyhow::Error, interface: &str, queue: u32, options: &Options) -> anyhow::Error {
     let remedy = match errno(&error) {
-        Some(libc::EBUSY) => "another AF_XDP socket has this queue: stop its owner, or leave the queue out with --queues",
+        Some(libc::EBUSY) => {
+            "another AF_XDP socket has this queue: stop its owner, or leave the queue out with --queues"
+        }
         Some(libc::EOPNOTSUPP | libc::EINVAL) if options.zero_copy == ZeroCopy::On => {
             "the driver or this kernel has no zero-copy here: use --zero-copy auto"
         }
-        Some(libc::EINVAL) => "the queue may not exist, or the driver cannot give it to AF_XDP: see `ethtool -l` for the channels",
-        Some(libc::EPERM) => "it needs CAP_NET_RAW, and CAP_NET_ADMIN for zero-copy: run it as root or give it these capabilities",
+        Some(libc::EINVAL) => {
+            "the queue may not exist, or the driver cannot give it to AF_XDP: see `ethtool -l` for the channels"
+        }
+        Some(libc::EPERM) => {
+            "it needs CAP_NET_RAW, and CAP_NET_ADMIN for zero-copy: run it as root or give it these capabilities"
+        }
         Some(libc::ENOBUFS | libc::ENOMEM) => {
             "too little lockable memory for its frames: raise the memlock limit (LimitMEMLOCK=infinity, `ulimit -l`) or give it CAP_IPC_LOCK"
         }
-        Some(libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT) => "this kernel is built without AF_XDP (CONFIG_XDP_SOCKETS): use --io socket",
+        Some(libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT) => {
+            "this kernel is built without AF_XDP (CONFIG_XDP_SOCKETS): use --io socket"
+        }
         _ => return error.context(format!("cannot open an AF_XDP socket on queue {queue} of {interface}")),
     };
     anyhow!("cannot open an AF_XDP socket on queue {queue} of {interface}: {error:#}: {remedy}")
@@ -350,7 +364,15 @@ mod tests {
 
     #[test]
     fn frames_are_as_small_as_the_mtu_allows() {
-        for (mtu, size) in [(1280, Some(2048)), (1500, Some(2048)), (1770, Some(2048)), (1771, Some(4096)), (3818, Some(4096)), (3819, None), (9000, None)] {
+        for (mtu, size) in [
+            (1280, Some(2048)),
+            (1500, Some(2048)),
+            (1770, Some(2048)),
+            (1771, Some(4096)),
+            (3818, Some(4096)),
+            (3819, None),
+            (9000, None),
+        ] {
             assert_eq!(frame_size(mtu), size, "{mtu}");
         }
         assert_eq!(frame_size(mtu_max()), Some(4096));
@@ -362,8 +384,8 @@ mod tests {
     #[test]
     fn case_23_ring_indices_wrap() {
         use libxdp_sys::{
-            xdp_desc, xsk_ring_cons, xsk_ring_cons__peek, xsk_ring_cons__release, xsk_ring_cons__rx_desc, xsk_ring_prod,
-            xsk_ring_prod__reserve, xsk_ring_prod__submit, xsk_ring_prod__tx_desc,
+            xdp_desc, xsk_ring_cons, xsk_ring_cons__peek, xsk_ring_cons__release, xsk_ring_cons__rx_desc,
+            xsk_ring_prod, xsk_ring_prod__reserve, xsk_ring_prod__submit, xsk_ring_prod__tx_desc,
         };
         const SIZE: u32 = 8;
         let start = u32::MAX - 20;
@@ -402,9 +424,16 @@ mod tests {
                     (*xsk_ring_prod__tx_desc(&raw mut tx, index.wrapping_add(offset))).addr = next + u64::from(offset);
                 }
                 xsk_ring_prod__submit(&raw mut tx, batch);
-                assert_eq!(xsk_ring_cons__peek(&raw mut rx, SIZE, &raw mut index), batch, "all that was put in comes out");
+                assert_eq!(
+                    xsk_ring_cons__peek(&raw mut rx, SIZE, &raw mut index),
+                    batch,
+                    "all that was put in comes out"
+                );
                 for offset in 0..batch {
-                    assert_eq!((*xsk_ring_cons__rx_desc(&raw const rx, index.wrapping_add(offset))).addr, next + u64::from(offset));
+                    assert_eq!(
+                        (*xsk_ring_cons__rx_desc(&raw const rx, index.wrapping_add(offset))).addr,
+                        next + u64::from(offset)
+                    );
                 }
                 xsk_ring_cons__release(&raw mut rx, batch);
             }

@@ -19,7 +19,7 @@ use anyhow::{Context as _, ensure};
 use aya::{
     Ebpf, EbpfLoader,
     maps::{HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, XskMap, lpm_trie::Key},
-    programs::{TestRun as _, TestRunOptions, Xdp, links::FdLink},
+    programs::{TestRun as _, TestRunOptions, Xdp},
 };
 use aya_log::EbpfLogger;
 use responder_common::{MAX_PORTS, Verdict, global, mac_key, map};
@@ -60,8 +60,6 @@ pub struct Steering {
 }
 
 struct Attached {
-    /// Detaches when dropped.
-    _link: FdLink,
     mode: Mode,
     fallback: Option<String>,
 }
@@ -70,8 +68,8 @@ impl Steering {
     /// Loads the program and attaches it to the interface. All slots are empty and no address is served.
     pub fn attach(interface: &str, index: u32, settings: &Settings) -> anyhow::Result<Self> {
         let mut steering = Self::load(settings)?;
-        let (link, mode, fallback) = attach::attach(steering.program(), interface, index, settings.mode)?;
-        steering.attached = Some(Attached { _link: link, mode, fallback });
+        let (mode, fallback) = attach::attach(steering.program(), interface, index, settings.mode)?;
+        steering.attached = Some(Attached { mode, fallback });
         Ok(steering)
     }
 
@@ -217,9 +215,13 @@ fn take_map<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &str) -> a
 /// What to say when the kernel does not take the program or its maps.
 fn load_error(error: anyhow::Error) -> anyhow::Error {
     match os_error(&error) {
-        Some(libc::EPERM | libc::EACCES) => error.context(
-            "loading the XDP program is not permitted: run as root, or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN",
-        ),
+        Some(libc::EPERM) => {
+            error.context("loading the XDP program is not permitted: run as root, or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN")
+        }
+        // Without CAP_PERFMON the verifier allows no arithmetic with the frame's address.
+        Some(libc::EACCES) => {
+            error.context("the kernel's verifier refuses the XDP program: run as root or with CAP_PERFMON; if you do, the kernel is too old")
+        }
         _ => error.context("loading the XDP program into the kernel"),
     }
 }

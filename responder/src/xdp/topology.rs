@@ -35,7 +35,11 @@ pub fn place(
     let cpus: Vec<usize> = match given {
         Some(given) => {
             for cpu in given {
-                ensure!(allowed.contains(cpu), "CPU {cpu} does not exist or is not allowed here: there are {}", list(allowed));
+                ensure!(
+                    allowed.contains(cpu),
+                    "CPU {cpu} does not exist or is not allowed here: there are {}",
+                    list(allowed)
+                );
             }
             given.iter().copied().cycle().take(queues.len()).collect()
         }
@@ -99,7 +103,9 @@ fn receive_interrupts(table: &str, names: &[&str]) -> Vec<(u32, u32)> {
     let mut found = Vec::new();
     for line in table.lines() {
         let mut words = line.split_whitespace();
-        let Some(interrupt) = words.next().and_then(|word| word.strip_suffix(':')?.parse::<u32>().ok()) else { continue };
+        let Some(interrupt) = words.next().and_then(|word| word.strip_suffix(':')?.parse::<u32>().ok()) else {
+            continue;
+        };
         let Some(action) = words.next_back() else { continue };
         let Some(role) = names.iter().find_map(|name| action.strip_prefix(name)?.strip_prefix('-')) else { continue };
         let role = role.to_ascii_lowercase();
@@ -121,14 +127,22 @@ fn list(cpus: &[usize]) -> String {
 mod tests {
     use super::*;
 
-    fn cpus(queues: &[u32], allowed: &[usize], given: Option<&[usize]>, interrupts: &[(u32, usize)]) -> Vec<(usize, bool)> {
+    fn cpus(
+        queues: &[u32],
+        allowed: &[usize],
+        given: Option<&[usize]>,
+        interrupts: &[(u32, usize)],
+    ) -> Vec<(usize, bool)> {
         let interrupts = interrupts.iter().copied().collect();
         place(queues, allowed, given, &interrupts).unwrap().iter().map(|place| (place.cpu, place.shared)).collect()
     }
 
     #[test]
     fn the_interrupt_decides() {
-        assert_eq!(cpus(&[0, 1, 2], &[0, 1, 2, 3], None, &[(0, 2), (1, 0), (2, 3)]), [(2, false), (0, false), (3, false)]);
+        assert_eq!(
+            cpus(&[0, 1, 2], &[0, 1, 2, 3], None, &[(0, 2), (1, 0), (2, 3)]),
+            [(2, false), (0, false), (3, false)]
+        );
     }
 
     #[test]

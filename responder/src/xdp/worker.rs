@@ -137,7 +137,8 @@ impl Worker {
             })
             .with_context(|| format!("cannot start the worker of queue {}", placement.queue))?;
         let worker = Self { placement, observed, stop, thread: Some(thread) };
-        let pinned = is_pinned.recv().with_context(|| format!("the worker of queue {} ended at once", placement.queue))?;
+        let pinned =
+            is_pinned.recv().with_context(|| format!("the worker of queue {} ended at once", placement.queue))?;
         ensure!(pinned, "cannot pin the worker of queue {} to CPU {}", placement.queue, placement.cpu);
         Ok(worker)
     }

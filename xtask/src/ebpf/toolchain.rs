@@ -58,9 +58,8 @@ struct Compiler {
 impl Toolchain {
     /// The tools on record if they are at hand, else others that are, else installs some.
     pub(super) fn provide(workspace: &Path, recorded: Option<&BTreeMap<String, String>>) -> anyhow::Result<Self> {
-        let recorded = recorded.and_then(|tools| tools.get("rustc"));
         let mut found: Vec<_> = Compiler::all().collect();
-        let best = found.iter().position(|compiler| Some(&compiler.version) == recorded).unwrap_or(0);
+        let best = found.iter().position(|compiler| Some(&compiler.versions()) == recorded).unwrap_or(0);
         let compiler = if found.is_empty() { Compiler::install()? } else { found.swap_remove(best) };
         let linker = linker(workspace, compiler.llvm_major())?;
         Ok(Self { core: compiler.core, sysroot: compiler.sysroot.clone(), linker, compiler })
@@ -91,19 +90,13 @@ impl Toolchain {
 
     /// What the bytes of the objects depend on.
     pub(super) fn versions(&self) -> BTreeMap<String, String> {
-        [("rustc", &*self.compiler.version), ("llvm", &*self.compiler.llvm), ("bpf-linker", LINKER_VERSION)]
-            .map(|(tool, version)| (tool.to_owned(), version.to_owned()))
-            .into()
+        self.compiler.versions()
     }
 }
 
 impl fmt::Display for Toolchain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let core = match self.core {
-            Core::Source => "core from source",
-            Core::ReadyMade => "ready-made core",
-        };
-        write!(f, "rustc {} ({core}), LLVM {}, bpf-linker {LINKER_VERSION}", self.compiler.version, self.compiler.llvm)
+        write!(f, "rustc {}, LLVM {}, bpf-linker {LINKER_VERSION}", self.compiler.version, self.compiler.llvm)
     }
 }
 
@@ -148,6 +141,17 @@ impl Compiler {
             "a compiler for BPF is needed; where rustup can fetch it, `rustup toolchain install nightly --component rust-src` is enough"
         })?;
         Self::all().next().context("the packages are installed, but their compiler has no `core` for BPF")
+    }
+
+    /// With the linker's version, which is always the same.
+    fn versions(&self) -> BTreeMap<String, String> {
+        let core = match self.core {
+            Core::Source => "built from source",
+            Core::ReadyMade => "ready-made",
+        };
+        [("rustc", &*self.version), ("core", core), ("llvm", &*self.llvm), ("bpf-linker", LINKER_VERSION)]
+            .map(|(tool, version)| (tool.to_owned(), version.to_owned()))
+            .into()
     }
 
     fn llvm_major(&self) -> &str {

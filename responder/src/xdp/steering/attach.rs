@@ -1,7 +1,10 @@
 //! Attaches the XDP program to an interface, and says in a sentence why that does not work.
 
-use anyhow::anyhow;
-use aya::programs::{ProgramError, Xdp, XdpError, XdpMode, links::FdLink, loaded_programs, xdp::XdpLink};
+use anyhow::{anyhow, ensure};
+use aya::{
+    programs::{ProgramError, Xdp, XdpError, XdpMode, loaded_programs},
+    util::KernelVersion,
+};
 use rtnetlink::{
     packet_core::{NLM_F_REQUEST, NetlinkMessage, NetlinkPayload},
     packet_route::{
@@ -42,44 +45,41 @@ impl Mode {
     }
 }
 
-/// The link, the mode that was got, and why it is generic if nobody asked for that.
+/// Attaches for as long as the program is held: the mode that was got, and why it is generic if nobody asked for that.
 pub(super) fn attach(
     program: &mut Xdp,
     interface: &str,
     index: u32,
     wanted: AttachMode,
-) -> anyhow::Result<(FdLink, Mode, Option<String>)> {
+) -> anyhow::Result<(Mode, Option<String>)> {
+    // Before that aya attaches in the old way, which outlives a process that is killed.
+    ensure!(
+        KernelVersion::current()? >= KernelVersion::new(5, 9, 0),
+        "attaching the XDP program to {interface}: this kernel would keep it there after this process; Linux 5.9 or later does not"
+    );
     let mode = match wanted {
         AttachMode::Auto | AttachMode::Native => Mode::Native,
         AttachMode::Generic => Mode::Generic,
     };
     match attach_in(program, index, mode) {
-        Ok(link) => Ok((hold(link, interface)?, mode, None)),
+        Ok(()) => Ok((mode, None)),
         Err(error) if wanted == AttachMode::Auto && errno(&error) == Some(libc::EOPNOTSUPP) => {
-            let link = attach_in(program, index, Mode::Generic).map_err(|error| explain(error, interface, index))?;
+            attach_in(program, index, Mode::Generic).map_err(|error| explain(error, interface, index))?;
             let reason = format!(
                 "the driver of {interface} cannot run XDP programs, so generic mode is used, which is several times slower"
             );
-            Ok((hold(link, interface)?, Mode::Generic, Some(reason)))
+            Ok((Mode::Generic, Some(reason)))
         }
         Err(error) => Err(explain(error, interface, index)),
     }
 }
 
-fn attach_in(program: &mut Xdp, index: u32, mode: Mode) -> Result<XdpLink, ProgramError> {
+fn attach_in(program: &mut Xdp, index: u32, mode: Mode) -> Result<(), ProgramError> {
     let mode = match mode {
         Mode::Native => XdpMode::Driver,
         Mode::Generic => XdpMode::Skb,
     };
-    let id = program.attach_to_if_index(index, mode)?;
-    program.take_link(id)
-}
-
-/// Only a bpf_link ends with the process. Where the kernel has none for XDP, aya attaches in the old way, which would outlive us.
-fn hold(link: XdpLink, interface: &str) -> anyhow::Result<FdLink> {
-    FdLink::try_from(link).map_err(|_| {
-        anyhow!("attaching the XDP program to {interface}: the kernel cannot bind it to this process's life; Linux 5.9 or later can")
-    })
+    program.attach_to_if_index(index, mode).map(drop)
 }
 
 fn errno(error: &ProgramError) -> Option<i32> {
