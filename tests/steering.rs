@@ -73,8 +73,8 @@ fn load(settings: &Settings) -> Steering {
 
 fn serving(settings: &Settings) -> Steering {
     let mut steering = load(settings);
-    steering.serve(OUR_V4.into(), 32).expect("an address can be served");
-    steering.serve(OUR_V6.into(), 128).expect("an address can be served");
+    steering.serve(OUR_V4.into(), 32, &settings.ports).expect("an address can be served");
+    steering.serve(OUR_V6.into(), 128, &settings.ports).expect("an address can be served");
     steering
 }
 
@@ -291,8 +291,8 @@ fn case_09_nothing_is_served_at_first() {
 #[test]
 fn a_wildcard_serves_all_but_what_no_host_can_have() {
     let mut steering = load(&settings());
-    steering.serve(IpAddr::from([0; 4]), 0).expect("a wildcard can be served");
-    steering.serve(IpAddr::from([0; 16]), 0).expect("a wildcard can be served");
+    steering.serve(IpAddr::from([0; 4]), 0, &[53]).expect("a wildcard can be served");
+    steering.serve(IpAddr::from([0; 16]), 0, &[53]).expect("a wildcard can be served");
     let v4 = |address: [u8; 4]| with(v4(), at::V4_DST, &address);
     let v6 = |start: &[u8]| with(v6(), at::V6_DST, start);
     check_with(
@@ -315,8 +315,8 @@ fn a_wildcard_serves_all_but_what_no_host_can_have() {
 #[test]
 fn a_prefix_serves_what_is_in_it() {
     let mut steering = load(&settings());
-    steering.serve("203.0.112.0".parse().expect("an address"), 23).expect("a prefix can be served");
-    steering.serve("2001:db8:8000::".parse().expect("an address"), 33).expect("a prefix can be served");
+    steering.serve("203.0.112.0".parse().expect("an address"), 23, &[53]).expect("a prefix can be served");
+    steering.serve("2001:db8:8000::".parse().expect("an address"), 33, &[53]).expect("a prefix can be served");
     check_with(
         &mut steering,
         [
@@ -340,9 +340,9 @@ fn case_10_addresses_come_and_go() {
         steering.unserve(OUR_V4.into(), 32).expect("an address that is gone can go again");
         steering.unserve(OUR_V6.into(), 128).expect("an address can go");
         check_with(&mut steering, [("gone, IPv6", v6(), OtherAddress)]);
-        steering.serve(OUR_V4.into(), 32).expect("an address can come back");
-        steering.serve(OUR_V6.into(), 128).expect("an address can come back");
-        steering.serve(OUR_V6.into(), 128).expect("an address that is served can be served again");
+        steering.serve(OUR_V4.into(), 32, &[53]).expect("an address can come back");
+        steering.serve(OUR_V6.into(), 128, &[53]).expect("an address can come back");
+        steering.serve(OUR_V6.into(), 128, &[53]).expect("an address that is served can be served again");
     }
 }
 
@@ -545,6 +545,26 @@ fn as_many_ports_as_there_may_be_are_served() {
             ],
         );
     }
+}
+
+/// Another server may have the same port at an address of its own.
+#[test]
+fn case_09_each_address_has_its_own_ports() {
+    let mut steering = load(&Settings { ports: vec![53, 5353], ..settings() });
+    steering.serve(OUR_V4.into(), 32, &[5353]).expect("an address can be served");
+    steering.serve(OUR_V6.into(), 128, &[53, 5353]).expect("an address can be served");
+    let to = |frame: Vec<u8>, udp: usize, port: u16| with(frame, udp + at::DST_PORT, &port.to_be_bytes());
+    check_with(
+        &mut steering,
+        [
+            ("IPv4 53", to(v4(), at::V4_UDP, 53), OtherPort),
+            ("IPv4 5353", to(v4(), at::V4_UDP, 5353), NoWorker),
+            ("IPv6 53", to(v6(), at::V6_UDP, 53), NoWorker),
+            ("IPv6 5353", to(v6(), at::V6_UDP, 5353), NoWorker),
+        ],
+    );
+    let refused = steering.serve(OUR_V4.into(), 32, &[54]).expect_err("refused").to_string();
+    assert_eq!(refused, "the XDP program was loaded without port 54");
 }
 
 #[test]

@@ -8,9 +8,9 @@
 pub mod map {
     /// XSKMAP: receive queue -> AF_XDP socket. An empty slot passes the frame to the kernel.
     pub const XSKS: &str = "XSKS";
-    /// LPM trie, `[u8; 4]` in network order -> nothing of interest: the IPv4 destinations that are served.
+    /// LPM trie, `[u8; 4]` in network order -> the ports that are served there, bit i for [`global::PORTS`]`[i]`: IPv4 destinations.
     pub const SERVED_V4: &str = "SERVED_V4";
-    /// LPM trie, `[u8; 16]` in network order -> nothing of interest: the IPv6 destinations that are served.
+    /// LPM trie, `[u8; 16]` in network order -> the same for IPv6 destinations.
     pub const SERVED_V6: &str = "SERVED_V6";
     /// Hash, [`vlan_key`](crate::vlan_key) -> nothing of interest: the VLANs that are served.
     pub const SERVED_VLANS: &str = "SERVED_VLANS";
@@ -30,7 +30,7 @@ pub mod global {
     pub const LOG_LEVEL: &str = "AYA_LOG_LEVEL";
 }
 
-/// How many UDP ports can be served.
+/// How many UDP ports can be served: the bits of a byte.
 pub const MAX_PORTS: usize = 8;
 
 /// Log records a second and CPU when logging is on.

@@ -145,7 +145,7 @@ fn steer_v4(ctx: &XdpContext, offset: usize) -> Result<(), Verdict> {
         return Err(Verdict::NotUdp);
     }
     let udp: &UdpHdr = header(ctx, offset + Ipv4Hdr::LEN)?;
-    served_port(udp)?;
+    let port = served_port(udp)?;
     let total = usize::from(ip.tot_len());
     if total < Ipv4Hdr::LEN + usize::from(udp.len())
         || usize::from(udp.len()) < UdpHdr::LEN
@@ -157,10 +157,10 @@ fn steer_v4(ctx: &XdpContext, offset: usize) -> Result<(), Verdict> {
         return Err(Verdict::BadSource);
     }
     let key = V4Key { key: Key::new(32, u32::from_ne_bytes(ip.dst_addr)) };
-    if !is_host_v4(ip.dst_addr) || SERVED_V4.get(&key.key).is_none() {
+    if !is_host_v4(ip.dst_addr) {
         return Err(Verdict::OtherAddress);
     }
-    Ok(())
+    served_there(SERVED_V4.get(&key.key), port)
 }
 
 #[inline(always)]
@@ -173,7 +173,7 @@ fn steer_v6(ctx: &XdpContext, offset: usize) -> Result<(), Verdict> {
         return Err(if ip.next_hdr == IpProto::Ipv6Frag as u8 { Verdict::Fragment } else { Verdict::NotUdp });
     }
     let udp: &UdpHdr = header(ctx, offset + Ipv6Hdr::LEN)?;
-    served_port(udp)?;
+    let port = served_port(udp)?;
     let payload = usize::from(ip.payload_len());
     if payload < usize::from(udp.len())
         || usize::from(udp.len()) < UdpHdr::LEN
@@ -188,17 +188,29 @@ fn steer_v6(ctx: &XdpContext, offset: usize) -> Result<(), Verdict> {
         return Err(Verdict::BadSource);
     }
     let key = V6Key { _padding: 0, key: Key::new(128, u128::from_ne_bytes(ip.dst_addr)) };
-    if !is_host_v6(ip.dst_addr) || SERVED_V6.get(&key.key).is_none() {
+    if !is_host_v6(ip.dst_addr) {
         return Err(Verdict::OtherAddress);
     }
-    Ok(())
+    served_there(SERVED_V6.get(&key.key), port)
 }
 
+/// The bit that stands for the destination port in the values of the tries.
 #[inline(always)]
-fn served_port(udp: &UdpHdr) -> Result<(), Verdict> {
+fn served_port(udp: &UdpHdr) -> Result<u8, Verdict> {
     let port = udp.dst_port();
     // Unused entries are 0, and nobody serves port 0.
-    if port != 0 && PORTS.iter().any(|served| served.load() == port) { Ok(()) } else { Err(Verdict::OtherPort) }
+    let index = PORTS.iter().position(|served| port != 0 && served.load() == port);
+    index.map(|index| 1 << index).ok_or(Verdict::OtherPort)
+}
+
+/// Whether an address, given what its trie says of it, is served at the port.
+#[inline(always)]
+fn served_there(ports: Option<&u8>, port: u8) -> Result<(), Verdict> {
+    match ports {
+        None => Err(Verdict::OtherAddress),
+        Some(ports) if ports & port == 0 => Err(Verdict::OtherPort),
+        Some(_) => Ok(()),
+    }
 }
 
 /// Not "this network" (0/8), loopback (127/8), multicast (224/4), reserved or broadcast (240/4): RFC 6890, RFC 5771.

@@ -17,6 +17,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt},
     net::{UnixListener, UnixStream as AsyncUnixStream},
@@ -28,6 +29,8 @@ use status::Status;
 
 /// A client that is slower than this is not waited for.
 const WITHIN: Duration = Duration::from_secs(5);
+/// Clients that may wait to be accepted.
+const BACKLOG: i32 = 16;
 /// The longest request.
 const REQUEST_MAX: u64 = 64;
 const STATUS: &str = "status";
@@ -58,9 +61,13 @@ impl Control {
                 Ok(_) => fs::remove_file(path)?,
                 Err(_) => {}
             }
-            let listener = UnixListener::bind(path)?;
+            // Nobody can connect before it listens, and by then it is ours alone.
+            let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+            socket.bind(&SockAddr::unix(path)?)?;
             fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
-            Ok(listener)
+            socket.listen(BACKLOG)?;
+            socket.set_nonblocking(true)?;
+            UnixListener::from_std(socket.into())
         };
         let listener = open().with_context(|| {
             format!(

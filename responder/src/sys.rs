@@ -110,14 +110,32 @@ pub fn thread_id() -> i32 {
     unsafe { libc::gettid() }
 }
 
+/// Has a UDP socket send datagrams whole up to the interface's MTU and forget what path MTU discovery says, so that forged ICMP messages
+/// cannot make it fragment its replies.
+pub fn ignore_path_mtu(socket: impl AsFd, ipv6: bool) -> io::Result<()> {
+    let (level, name, omit) = if ipv6 {
+        (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_OMIT)
+    } else {
+        (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_OMIT)
+    };
+    set_option(socket.as_fd(), level, name, &omit.cast_unsigned())
+}
+
 /// Types that any bytes the kernel writes are a value of.
-trait Plain: Copy + Default {}
-impl Plain for u32 {}
-impl Plain for XdpStatistics {}
+trait Plain: Copy + Default {
+    const LEN: libc::socklen_t;
+}
+impl Plain for u32 {
+    const LEN: libc::socklen_t = 4;
+}
+impl Plain for XdpStatistics {
+    const LEN: libc::socklen_t = 6 * 8;
+}
 
 fn get_option<T: Plain>(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> io::Result<T> {
+    const { assert!(size_of::<T>() == T::LEN as usize) };
     let mut value = T::default();
-    let mut length = size_of::<T>() as libc::socklen_t;
+    let mut length = T::LEN;
     // SAFETY: `value` is writable for `length` bytes, and `Plain` says that whatever is written there is a T.
     let result = unsafe {
         libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut value).cast::<c_void>(), &raw mut length)
@@ -126,7 +144,7 @@ fn get_option<T: Plain>(socket: BorrowedFd<'_>, level: c_int, name: c_int) -> io
 }
 
 fn set_option(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: &u32) -> io::Result<()> {
-    let length = size_of::<u32>() as libc::socklen_t;
+    let length = u32::LEN;
     // SAFETY: `value` is readable for `length` bytes and outlives the call.
     let result = unsafe {
         libc::setsockopt(socket.as_raw_fd(), level, name, std::ptr::from_ref(value).cast::<c_void>(), length)

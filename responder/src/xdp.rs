@@ -10,7 +10,7 @@ pub mod topology;
 pub mod worker;
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     fs,
     net::{IpAddr, SocketAddr},
     os::fd::{AsRawFd, OwnedFd},
@@ -23,7 +23,7 @@ use anyhow::{Context, Result, ensure};
 use crate::{
     cli::{Switch, XdpMode},
     config::Config,
-    control::status,
+    control::status::{self, Unserved},
     interface::Interface,
     sys,
 };
@@ -95,11 +95,11 @@ pub struct Bypass {
     /// Its served queues.
     pub queues: Vec<Queue>,
     /// Receive queues that have no worker, and why.
-    pub unserved: Vec<(u32, String)>,
+    pub unserved: Vec<Unserved>,
     /// The XDP program.
     steering: Steering,
     /// What is steered, as the XDP program has it.
-    prefixes: BTreeSet<(IpAddr, u8)>,
+    prefixes: Prefixes,
 }
 
 impl Bypass {
@@ -122,9 +122,9 @@ impl Bypass {
         if let Some(fallback) = steering.fallback() {
             eprintln!("warning: {fallback}");
         }
-        let prefixes: BTreeSet<(IpAddr, u8)> = served.iter().map(prefix).collect();
-        for (address, length) in &prefixes {
-            steering.serve(*address, *length)?;
+        let prefixes = Prefixes::new(served);
+        for ((address, length), ports) in &prefixes.0 {
+            steering.serve(*address, *length, ports)?;
         }
         if config.log_steering {
             print_log(&mut steering)?;
@@ -176,13 +176,13 @@ impl Bypass {
     }
 
     /// Steers exactly these addresses from now on.
-    pub fn steer(&mut self, served: Vec<SocketAddr>) -> Result<()> {
-        let wanted: BTreeSet<(IpAddr, u8)> = served.iter().map(prefix).collect();
-        for (address, length) in self.prefixes.difference(&wanted) {
+    pub fn steer(&mut self, served: &[SocketAddr]) -> Result<()> {
+        let wanted = Prefixes::new(served);
+        for (address, length) in self.prefixes.0.keys().filter(|prefix| !wanted.0.contains_key(prefix)) {
             self.steering.unserve(*address, *length)?;
         }
-        for (address, length) in wanted.difference(&self.prefixes) {
-            self.steering.serve(*address, *length)?;
+        for ((address, length), ports) in &wanted.0 {
+            self.steering.serve(*address, *length, ports)?;
         }
         self.prefixes = wanted;
         Ok(())
@@ -215,11 +215,7 @@ impl Bypass {
             driver: self.interface.driver.clone(),
             xdp_mode: self.mode().to_owned(),
             queues: self.queues.iter().map(Queue::status).collect(),
-            queues_without_worker: self
-                .unserved
-                .iter()
-                .map(|(queue, reason)| status::Unserved { queue: *queue, reason: reason.clone() })
-                .collect(),
+            queues_without_worker: self.unserved.clone(),
             verdicts: self
                 .steering
                 .verdicts()
@@ -294,14 +290,29 @@ impl log::Log for StderrLog {
     fn flush(&self) {}
 }
 
-/// A wildcard address stands for all addresses of its family.
-fn prefix(address: &SocketAddr) -> (IpAddr, u8) {
-    let length = match address.ip() {
-        ip if ip.is_unspecified() => 0,
-        IpAddr::V4(_) => 32,
-        IpAddr::V6(_) => 128,
-    };
-    (address.ip(), length)
+/// Address prefixes, each with the ports at which it is served.
+#[derive(Debug)]
+struct Prefixes(BTreeMap<(IpAddr, u8), Vec<u16>>);
+
+impl Prefixes {
+    /// A wildcard address stands for all addresses of its family. The longest prefix decides alone, so one that lies within the
+    /// wildcard is served at the wildcard's ports too.
+    fn new(served: &[SocketAddr]) -> Self {
+        let mut prefixes: BTreeMap<(IpAddr, u8), Vec<u16>> = BTreeMap::new();
+        for address in served {
+            let length = match address.ip() {
+                ip if ip.is_unspecified() => 0,
+                IpAddr::V4(_) => 32,
+                IpAddr::V6(_) => 128,
+            };
+            let within = |other: &&SocketAddr| {
+                other.ip() == address.ip() || (other.ip().is_unspecified() && other.is_ipv4() == address.is_ipv4())
+            };
+            let ports: BTreeSet<u16> = served.iter().filter(within).map(SocketAddr::port).collect();
+            prefixes.insert((address.ip(), length), ports.into_iter().collect());
+        }
+        Self(prefixes)
+    }
 }
 
 /// The number of receive queues in use. A driver without channels has one.
@@ -318,7 +329,7 @@ fn receive_queues_max(interface: &str) -> u32 {
 }
 
 /// Splits the receive queues into those that get a worker and those that do not, with the reason.
-fn choose(interface: &str, present: u32, wanted: Option<&[u32]>) -> Result<(Vec<u32>, Vec<(u32, String)>)> {
+fn choose(interface: &str, present: u32, wanted: Option<&[u32]>) -> Result<(Vec<u32>, Vec<Unserved>)> {
     let Some(wanted) = wanted else { return Ok(((0..present).collect(), Vec::new())) };
     for queue in wanted {
         ensure!(
@@ -328,7 +339,10 @@ fn choose(interface: &str, present: u32, wanted: Option<&[u32]>) -> Result<(Vec<
     }
     let unserved = (0..present)
         .filter(|queue| !wanted.contains(queue))
-        .map(|queue| (queue, "not in --queues: its queries are answered by the kernel path".to_owned()))
+        .map(|queue| Unserved {
+            queue,
+            reason: "not in --queues: its queries are answered by the kernel path".to_owned(),
+        })
         .collect();
     Ok((wanted.to_vec(), unserved))
 }
@@ -355,10 +369,28 @@ mod tests {
     /// CASES 4: a server that sits on one queue sees only some of the traffic.
     #[test]
     fn case_04_all_queues_by_default_and_the_rest_is_named() {
-        assert_eq!(choose("eth0", 3, None).unwrap(), (vec![0, 1, 2], vec![]));
+        let (served, unserved) = choose("eth0", 3, None).unwrap();
+        assert_eq!((served.as_slice(), unserved.len()), ([0, 1, 2].as_slice(), 0));
         let (served, unserved) = choose("eth0", 3, Some(&[1])).unwrap();
         assert_eq!(served, [1]);
-        assert_eq!(unserved.iter().map(|(queue, _)| *queue).collect::<Vec<_>>(), [0, 2]);
+        assert_eq!(unserved.iter().map(|unserved| unserved.queue).collect::<Vec<_>>(), [0, 2]);
+    }
+
+    #[test]
+    fn each_address_has_its_own_ports() {
+        let served: Vec<SocketAddr> =
+            ["192.0.2.1:53", "192.0.2.1:5353", "192.0.2.2:54", "[2001:db8::1]:53", "0.0.0.0:55"]
+                .map(|text| text.parse().unwrap())
+                .into();
+        let prefixes: Vec<String> = Prefixes::new(&served)
+            .0
+            .iter()
+            .map(|((address, length), ports)| format!("{address}/{length} {ports:?}"))
+            .collect();
+        assert_eq!(
+            prefixes,
+            ["0.0.0.0/0 [55]", "192.0.2.1/32 [53, 55, 5353]", "192.0.2.2/32 [54, 55]", "2001:db8::1/128 [53]"]
+        );
     }
 
     #[test]

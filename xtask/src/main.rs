@@ -1,4 +1,4 @@
 //! The project's commands.
 fn main() -> anyhow::Result<()> {
-    xtask::ebpf::run(std::env::args().any(|argument| argument == "--check"))
+    xtask::ebpf::run(std::env::args().any(|a| a == "--check"))
 }

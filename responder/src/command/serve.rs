@@ -147,7 +147,8 @@ impl<'a> Server<'a> {
             else {
                 continue;
             };
-            if let Err(error) = bypass.steer(served(self.config, std::slice::from_ref(interface)).collect()) {
+            let steered: Vec<SocketAddr> = served(self.config, std::slice::from_ref(interface)).collect();
+            if let Err(error) = bypass.steer(&steered) {
                 eprintln!("warning: {error:#}");
             }
         }
@@ -189,7 +190,7 @@ impl<'a> Server<'a> {
 
 /// What is served: what the operator listed, else every address of the interfaces. A link-local address is served on its own link.
 fn served<'a>(config: &'a Config, interfaces: &'a [Interface]) -> impl Iterator<Item = SocketAddr> + 'a {
-    let all = config.listen.is_empty().then_some(interfaces).unwrap_or_default();
+    let all = if config.listen.is_empty() { interfaces } else { &[] };
     config.listen.iter().copied().chain(all.iter().flat_map(Interface::sockets))
 }
 

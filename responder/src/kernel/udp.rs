@@ -35,6 +35,7 @@ use crate::{
     counters::{Counters, DropReason},
     guard::{AddressList, OwnAddresses},
     service::Service,
+    sys,
 };
 
 /// Messages per system call.
@@ -127,6 +128,7 @@ fn open(address: SocketAddr, cpu: usize) -> Result<Socket> {
     let prepare = || -> Result<()> {
         socket.set_cpu_affinity(cpu)?;
         socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
+        sys::ignore_path_mtu(&socket, address.is_ipv6())?;
         socket.set_write_timeout(Some(SEND_WITHIN))?;
         match address {
             SocketAddr::V4(v4) if v4.ip().is_unspecified() => setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?,

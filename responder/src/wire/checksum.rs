@@ -58,7 +58,6 @@ impl Sum {
 
     /// Folds the carries in until 16 bits are left.
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the mask leaves 16 bits")]
     fn fold(self) -> u16 {
         let sum = (self.0 & 0xffff_ffff) + (self.0 >> 32);
         let sum = (sum & 0xffff) + (sum >> 16);

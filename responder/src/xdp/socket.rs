@@ -27,6 +27,8 @@ use crate::sys;
 
 /// Frames taken from the RX ring at once. Measured: 64 is enough to make the system call cheap, more only grows latency.
 const BATCH: usize = 64;
+/// Frames that the kernel polls for in one system call when it busy-polls: a batch.
+const BUSY_POLL_BUDGET: u32 = 64;
 /// What the kernel sends per system call in copy mode unless told otherwise.
 const DEFAULT_TX_BUDGET: u32 = 32;
 /// What the kernel keeps free before each packet (`XDP_PACKET_HEADROOM`).
@@ -180,7 +182,7 @@ impl Socket {
             socket.tx_budget = options.ring_frames;
         }
         if let Some(microseconds) = options.busy_poll_us {
-            sys::prefer_busy_poll(&fd, microseconds, BATCH as u32).context("SO_PREFER_BUSY_POLL")?;
+            sys::prefer_busy_poll(&fd, microseconds, BUSY_POLL_BUDGET).context("SO_PREFER_BUSY_POLL")?;
         }
         socket.napi = sys::incoming_napi_id(&fd).unwrap_or(0) != 0;
         Ok(socket)

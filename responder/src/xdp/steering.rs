@@ -56,6 +56,7 @@ pub struct Steering {
     served_v4: LpmTrie<MapData, [u8; 4], u8>,
     served_v6: LpmTrie<MapData, [u8; 16], u8>,
     verdicts: PerCpuArray<MapData, u64>,
+    ports: [u16; MAX_PORTS],
     attached: Option<Attached>,
 }
 
@@ -80,7 +81,7 @@ impl Steering {
 
     /// Loads the program from another object than the embedded one, for the test of a freshly built one.
     pub fn load_object(object: &[u8], settings: &Settings) -> anyhow::Result<Self> {
-        let ports = ports(&settings.ports)?;
+        let ports = port_table(&settings.ports)?;
         let mac = mac_key(settings.mac);
         let log_level = if settings.log { aya_log::Level::Info as u8 } else { 0 };
         let vlans = u32::try_from(settings.vlans.len()).context("more VLANs than there are")?;
@@ -109,6 +110,7 @@ impl Steering {
             served_v4: take_map(&mut ebpf, map::SERVED_V4)?,
             served_v6: take_map(&mut ebpf, map::SERVED_V6)?,
             verdicts: take_map(&mut ebpf, map::VERDICTS)?,
+            ports,
             ebpf,
             attached: None,
         })
@@ -139,18 +141,19 @@ impl Steering {
         Ok(())
     }
 
-    /// Serves a destination address, or all that share its first `prefix_len` bits. Addresses that no host can have are passed
-    /// to the kernel even so.
-    pub fn serve(&mut self, address: IpAddr, prefix_len: u8) -> anyhow::Result<()> {
+    /// Serves a destination address, or all that share its first `prefix_len` bits, at these ports and no others. The longest prefix
+    /// that an address has decides alone. Addresses that no host can have are passed to the kernel even so.
+    pub fn serve(&mut self, address: IpAddr, prefix_len: u8, ports: &[u16]) -> anyhow::Result<()> {
+        let bits = self.port_bits(ports)?;
         let prefix_len = u32::from(prefix_len);
         match address {
-            IpAddr::V4(address) => self.served_v4.insert(&Key::new(prefix_len, address.octets()), PRESENT, 0),
-            IpAddr::V6(address) => self.served_v6.insert(&Key::new(prefix_len, address.octets()), PRESENT, 0),
+            IpAddr::V4(address) => self.served_v4.insert(&Key::new(prefix_len, address.octets()), bits, 0),
+            IpAddr::V6(address) => self.served_v6.insert(&Key::new(prefix_len, address.octets()), bits, 0),
         }
         .with_context(|| format!("telling the XDP program to serve {address}/{prefix_len}"))
     }
 
-    /// Takes back what [`serve`](Self::serve) did with the same arguments. An address that is not served is no error.
+    /// Takes back what [`serve`](Self::serve) did with the same prefix. An address that is not served is no error.
     pub fn unserve(&mut self, address: IpAddr, prefix_len: u8) -> anyhow::Result<()> {
         let prefix_len = u32::from(prefix_len);
         let removed = match address {
@@ -186,6 +189,16 @@ impl Steering {
         Ok((result.return_value, result.duration))
     }
 
+    /// The ports as bits, in the order in which the program has them.
+    fn port_bits(&self, ports: &[u16]) -> anyhow::Result<u8> {
+        ports.iter().try_fold(0, |bits, port| {
+            let index = self.ports.iter().position(|served| served == port && *port != 0);
+            index
+                .map(|index| bits | 1 << index)
+                .with_context(|| format!("the XDP program was loaded without port {port}"))
+        })
+    }
+
     fn program(&mut self) -> &mut Xdp {
         let program = self.ebpf.program_mut(PROGRAM).expect("checked when the object was loaded");
         program.try_into().expect("checked when the object was loaded")
@@ -199,7 +212,7 @@ const PROGRAM: &str = "classify";
 const PRESENT: u8 = 1;
 
 /// The ports as the program wants them: the unused entries are 0.
-fn ports(served: &[u16]) -> anyhow::Result<[u16; MAX_PORTS]> {
+fn port_table(served: &[u16]) -> anyhow::Result<[u16; MAX_PORTS]> {
     ensure!(!served.contains(&0), "port 0 cannot be served");
     ensure!(served.len() <= MAX_PORTS, "at most {MAX_PORTS} different ports can be served, not {}", served.len());
     let mut ports = [0; MAX_PORTS];
