@@ -1,3 +1,4 @@
 //! The project's tools as a library, so that the integration tests build the same lab.
 
 pub mod ebpf;
+pub mod lab;
