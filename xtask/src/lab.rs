@@ -26,6 +26,8 @@ use nix::{
     unistd::Pid,
 };
 
+use crate::setup::{is_root, output};
+
 /// Where `ip netns` keeps the names of namespaces.
 const NAMESPACES: &str = "/run/netns";
 
@@ -193,8 +195,12 @@ impl Lab {
 
     /// Neighbours are fixed and addresses valid at once, so that the first packet gets through.
     fn build(&self) -> anyhow::Result<()> {
-        ensure!(nix::unistd::geteuid().is_root(), "network namespaces need root: run it with sudo");
-        ensure!((1..=QUEUES_MAX).contains(&self.queues), "a veth pair has 1 to {QUEUES_MAX} queues, not {}", self.queues);
+        ensure!(is_root(), "network namespaces need root: run it with sudo");
+        ensure!(
+            (1..=QUEUES_MAX).contains(&self.queues),
+            "a veth pair has 1 to {QUEUES_MAX} queues, not {}",
+            self.queues
+        );
         let (server, client) = (&self.server, &self.client);
         for end in [server, client] {
             ip(&format!("netns add {}", end.namespace))?;
@@ -380,17 +386,6 @@ pub fn stop_on_signals() -> anyhow::Result<&'static AtomicBool> {
 
 fn ip(arguments: &str) -> anyhow::Result<String> {
     output(Command::new("ip").args(arguments.split(' ')))
-}
-
-/// What a command prints; its failure is an error with what it said.
-fn output(command: &mut Command) -> anyhow::Result<String> {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let shown = words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ");
-    let output = command.output().with_context(|| format!("starting `{shown}`"))?;
-    if !output.status.success() {
-        bail!("`{shown}` failed: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    String::from_utf8(output.stdout).with_context(|| format!("what `{shown}` prints"))
 }
 
 #[cfg(test)]

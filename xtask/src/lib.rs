@@ -1,4 +1,6 @@
 //! The project's tools as a library, so that the integration tests build the same lab.
 
+pub mod ask;
 pub mod ebpf;
 pub mod lab;
+pub mod setup;
