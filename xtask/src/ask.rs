@@ -33,6 +33,12 @@ pub struct Plan {
 #[derive(Debug)]
 pub struct Progress;
 
+impl std::fmt::Display for Progress {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("asking")
+    }
+}
+
 /// All figures.
 #[derive(Debug, Serialize)]
 pub struct Report;

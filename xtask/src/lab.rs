@@ -31,6 +31,9 @@ use crate::setup::{is_root, output};
 /// Where `ip netns` keeps the names of namespaces.
 const NAMESPACES: &str = "/run/netns";
 
+/// Where labs have their directories. Not in /tmp, where others could make them first.
+const DIRECTORIES: &str = "/run/rlab";
+
 /// What the names of all namespaces of labs start with.
 const PREFIX: &str = "rlab-";
 
@@ -92,6 +95,8 @@ pub struct Lab {
     pub client: End,
     /// RX and TX queues of both ends.
     pub queues: u32,
+    /// A directory for control sockets and the like, which goes with it.
+    pub directory: PathBuf,
     /// Made by hand: stays when this is dropped.
     stays: bool,
 }
@@ -201,6 +206,7 @@ impl Lab {
             "a veth pair has 1 to {QUEUES_MAX} queues, not {}",
             self.queues
         );
+        fs::create_dir_all(&self.directory).with_context(|| format!("making {}", self.directory.display()))?;
         let (server, client) = (&self.server, &self.client);
         for end in [server, client] {
             ip(&format!("netns add {}", end.namespace))?;
@@ -240,7 +246,13 @@ impl Lab {
             v4: Ipv4Addr::new(10, 78, 0, last),
             v6: Ipv6Addr::new(0xfd78, 0, 0, 0, 0, 0, 0, last.into()),
         };
-        Self { server: end("srv", "server0", 1), client: end("cli", "client0", 2), queues, stays: true }
+        Self {
+            server: end("srv", "server0", 1),
+            client: end("cli", "client0", 2),
+            queues,
+            directory: Path::new(DIRECTORIES).join(name),
+            stays: true,
+        }
     }
 
     fn exists(&self) -> bool {
@@ -258,7 +270,12 @@ impl Lab {
             let _ = ip(&format!("-n {} link del {}", end.namespace, end.interface));
             ip(&format!("netns del {}", end.namespace))?;
         }
-        Ok(())
+        match fs::remove_dir_all(&self.directory) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("removing {}", self.directory.display()))
+            }
+            _ => Ok(()),
+        }
     }
 }
 
