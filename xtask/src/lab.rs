@@ -14,7 +14,10 @@ use std::{
     panic,
     path::{Path, PathBuf},
     process::{self, Command},
-    sync::atomic::{AtomicBool, AtomicU32, Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU32, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -22,9 +25,10 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use nix::{
     sched::{CloneFlags, setns},
-    sys::signal::{SigSet, Signal, kill},
+    sys::signal::{Signal, kill},
     unistd::Pid,
 };
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::setup::{is_root, output};
 
@@ -45,9 +49,6 @@ const QUEUES_MAX: u32 = 4096;
 
 /// Labs of this process so far.
 static LABS: AtomicU32 = AtomicU32::new(0);
-
-/// Set by a signal that asks the process to end.
-static STOP: AtomicBool = AtomicBool::new(false);
 
 /// How to build a lab.
 #[derive(Clone, Debug)]
@@ -385,20 +386,14 @@ fn check_name(name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Turns SIGINT, SIGTERM and SIGHUP into a flag, so that whoever looks at it can clean up. To be called before other threads start:
-/// theirs is then this thread's signal mask. Commands started later have the usual one.
-pub fn stop_on_signals() -> anyhow::Result<&'static AtomicBool> {
-    let mut signals = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        signals.add(signal);
+/// Turns SIGINT, SIGTERM and SIGHUP into a flag, so that whoever looks at it can clean up. Commands that are started are ended by
+/// them as ever: a handler, unlike a mask, does not outlive exec.
+pub fn stop_on_signals() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop)).context("handling signals")?;
     }
-    signals.thread_block().context("blocking signals")?;
-    thread::spawn(move || {
-        while signals.wait().is_ok() {
-            STOP.store(true, Ordering::Relaxed);
-        }
-    });
-    Ok(&STOP)
+    Ok(stop)
 }
 
 fn ip(arguments: &str) -> anyhow::Result<String> {

@@ -118,9 +118,9 @@ fn in_lab(flags: &Flags, responder: &Path) -> anyhow::Result<ExitCode> {
     let lab = Lab::up(&lab::Options { queues })?;
     println!("lab: {} and {}, a veth pair with {queues} queues", lab.server.namespace, lab.client.namespace);
     let mut server = Server::start(&lab, responder, &zones, flags.cpus.as_deref())?;
-    let asked = server.ask(&lab, flags, &zones, stop).and_then(|report| {
+    let asked = server.ask(&lab, flags, &zones, &stop).and_then(|report| {
         if flags.seconds.is_none() && !stop.load(Ordering::Relaxed) {
-            server.stay(&lab, stop)?;
+            server.stay(&lab, &stop)?;
         }
         server.end()?;
         Ok(report)
