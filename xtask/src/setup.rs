@@ -15,7 +15,7 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 
 /// For building the responder: xsk-rs compiles libxdp and libbpf, which are C.
-pub const BUILD: &[&str] = &["clang", "libclang-dev", "libelf-dev", "zlib1g-dev", "m4", "pkg-config"];
+pub const BUILD: &[&str] = &["clang", "libclang-dev", "libelf-dev", "zlib1g-dev", "m4"];
 
 /// For the lab.
 pub const LAB: &[&str] = &["iproute2", "ethtool"];
