@@ -30,13 +30,18 @@ pub struct Plan {
 }
 
 /// How far it is.
-#[derive(Debug)]
-pub struct Progress;
-
-impl std::fmt::Display for Progress {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("asking")
-    }
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Progress {
+    /// Time since the first query.
+    pub elapsed: Duration,
+    /// Queries sent.
+    pub sent: u64,
+    /// Queries answered right.
+    pub right: u64,
+    /// Queries answered wrong.
+    pub wrong: u64,
+    /// Queries not answered.
+    pub lost: u64,
 }
 
 /// All figures.
@@ -74,7 +79,7 @@ pub fn run(
     let until = plan.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     while !stop.load(Ordering::Relaxed) && until.is_none_or(|until| Instant::now() < until) {
         thread::sleep(Duration::from_millis(200));
-        progress(&Progress);
+        progress(&Progress::default());
     }
     println!("{}", status()?["version"]);
     Ok(Report)

@@ -243,7 +243,8 @@ impl Server {
                 crossed = self.status().and_then(|status| cross(&status));
             }
             if terminal {
-                eprint!("\r\x1b[K{progress}");
+                let ask::Progress { elapsed, sent, right, wrong, lost } = progress;
+                eprint!("\r\x1b[K{} s: {sent} asked, {right} right, {wrong} wrong, {lost} lost", elapsed.as_secs());
                 let _ = std::io::stderr().flush();
             }
         };

@@ -100,7 +100,7 @@ pub fn as_root(arguments: &[OsString]) -> anyhow::Result<()> {
 /// The arguments of this process for its second start, as root: what is built is not built again.
 #[must_use]
 pub fn arguments_when_built() -> Vec<OsString> {
-    let mut arguments: Vec<OsString> = env::args_os().skip(1).collect();
+    let mut arguments: Vec<OsString> = env::args_os().skip(1).filter(|argument| argument != "--built").collect();
     // In front of what may be a command of its own.
     arguments.insert(1.min(arguments.len()), "--built".into());
     arguments
