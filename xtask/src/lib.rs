@@ -4,3 +4,4 @@ pub mod ask;
 pub mod ebpf;
 pub mod lab;
 pub mod setup;
+pub mod observe;
