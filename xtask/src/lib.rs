@@ -5,3 +5,4 @@ pub mod ebpf;
 pub mod lab;
 pub mod setup;
 pub mod observe;
+pub mod oracle;

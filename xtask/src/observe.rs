@@ -29,7 +29,8 @@ impl Observer {
     /// Attaches the observer to `interface` of the network namespace that the calling thread is in.
     pub fn attach(interface: &str) -> anyhow::Result<Self> {
         let mut ebpf = Ebpf::load(OBJECT).context("loading the observer (it needs CAP_BPF and CAP_NET_ADMIN)")?;
-        let program: &mut Xdp = ebpf.program_mut("observe").context("the object has no program `observe`")?.try_into()?;
+        let program: &mut Xdp =
+            ebpf.program_mut("observe").context("the object has no program `observe`")?.try_into()?;
         program.load().context("the kernel does not take the observer")?;
         let link = program
             .attach(interface, XdpMode::Driver)
