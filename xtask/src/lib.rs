@@ -3,6 +3,7 @@
 pub mod ask;
 pub mod ebpf;
 pub mod lab;
-pub mod setup;
+pub mod matrix;
 pub mod observe;
 pub mod oracle;
+pub mod setup;
