@@ -7,6 +7,7 @@
 //! the zone than the needed glue in the additional section. DNSSEC, ANY, DNAME and transfers it does not know, nor does it ask for.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, BTreeSet},
     fs,
     path::PathBuf,
@@ -369,15 +370,15 @@ fn difference(section: &str, expected: &[Record], got: &[Record], whole: bool) -
 }
 
 /// A response code as dig prints it.
-pub fn code(code: ResponseCode) -> String {
+pub fn code(code: ResponseCode) -> Cow<'static, str> {
     match code {
-        ResponseCode::NoError => "NOERROR".to_owned(),
-        ResponseCode::FormErr => "FORMERR".to_owned(),
-        ResponseCode::ServFail => "SERVFAIL".to_owned(),
-        ResponseCode::NXDomain => "NXDOMAIN".to_owned(),
-        ResponseCode::NotImp => "NOTIMP".to_owned(),
-        ResponseCode::Refused => "REFUSED".to_owned(),
-        other => format!("RCODE{}", u16::from(other)),
+        ResponseCode::NoError => "NOERROR".into(),
+        ResponseCode::FormErr => "FORMERR".into(),
+        ResponseCode::ServFail => "SERVFAIL".into(),
+        ResponseCode::NXDomain => "NXDOMAIN".into(),
+        ResponseCode::NotImp => "NOTIMP".into(),
+        ResponseCode::Refused => "REFUSED".into(),
+        other => format!("RCODE{}", u16::from(other)).into(),
     }
 }
 
