@@ -1,32 +1,71 @@
-//! Stands in for the measuring client.
+//! The measuring client: asks real questions at a steady rate over many flows, and compares every reply with the zones.
+//!
+//! It is an open loop: queries leave at the planned rate whether replies come or not, in small batches with sleeps between them.
+//! It is no load generator for finding limits: it uses plain sockets, a good part of a core at 100,000 queries a second.
+//!
+//! Half of the flows are IPv4, half IPv6. No two of them have the same port, so that the port alone tells the flow.
+
+mod flow;
+mod report;
+mod variant;
 
 use std::{
-    net::{Ipv4Addr, Ipv6Addr},
+    collections::{BTreeMap, BTreeSet},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use serde::Serialize;
+use anyhow::Context as _;
+use serde_json::Value;
 
-use crate::lab::Lab;
+use self::{flow::Flow, variant::Variants};
+pub use self::{
+    flow::{Family, LOST_AFTER},
+    report::{Fault, Report, Share},
+};
+use crate::{
+    lab::{Lab, Side},
+    matrix,
+    observe::{self, Observer},
+    oracle::Oracle,
+    setup::output,
+};
+
+/// Queries between two looks at the clock. Small beside the 256 slots of a veth queue, on which all of them may end up.
+const BATCH: usize = 64;
+/// How long to sleep when no query is due.
+const PAUSE: Duration = Duration::from_millis(1);
+/// When all flows were idle for longer, what was not sent is given up instead of being sent at once.
+const BACKLOG: Duration = Duration::from_millis(20);
+/// So long the first reply may take: addresses are resolved, and the server may have just started.
+const FIRST_REPLY: Duration = Duration::from_secs(5);
+const DNS_PORT: u16 = 53;
 
 /// What to ask.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Plan {
-    /// Names and files.
+    /// The zones the server has: name and file.
     pub zones: Vec<(String, PathBuf)>,
     /// The server's IPv4 address.
     pub server_v4: Ipv4Addr,
     /// The server's IPv6 address.
     pub server_v6: Ipv6Addr,
-    /// None: until stop.
+    /// How long; `None`: until told to stop.
     pub seconds: Option<u64>,
-    /// Queries a second.
+    /// Queries per second.
     pub rate: u32,
-    /// Flows.
+    /// Sockets to ask from.
     pub flows: usize,
+}
+
+impl Plan {
+    /// Queries per second unless told otherwise.
+    pub const RATE: u32 = 40_000;
+    /// Flows unless told otherwise.
+    pub const FLOWS: usize = 64;
 }
 
 /// How far it is.
@@ -40,47 +79,151 @@ pub struct Progress {
     pub right: u64,
     /// Queries answered wrong.
     pub wrong: u64,
-    /// Queries not answered.
+    /// Queries not answered within [`LOST_AFTER`].
     pub lost: u64,
 }
 
-/// All figures.
-#[derive(Debug, Serialize)]
-pub struct Report;
-
-impl Report {
-    /// Good?
-    #[must_use]
-    pub fn is_good(&self) -> bool {
-        true
-    }
-
-    /// What is not.
-    #[must_use]
-    pub fn problems(&self) -> Vec<String> {
-        vec![]
-    }
-
-    /// Text.
-    #[must_use]
-    pub fn render(&self) -> String {
-        "nothing was asked\n".to_owned()
-    }
-}
-
-/// Asks.
+/// Asks until the plan's time is over or `stop` is set, and reports what came of it.
+///
+/// `status` gives what `responder status --json` prints; `progress` is called once a second.
 pub fn run(
-    _lab: &Lab,
+    lab: &Lab,
     plan: &Plan,
-    status: &mut dyn FnMut() -> anyhow::Result<serde_json::Value>,
+    status: &mut dyn FnMut() -> anyhow::Result<Value>,
     stop: &AtomicBool,
     progress: &mut dyn FnMut(&Progress),
 ) -> anyhow::Result<Report> {
-    let until = plan.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    while !stop.load(Ordering::Relaxed) && until.is_none_or(|until| Instant::now() < until) {
-        thread::sleep(Duration::from_millis(200));
-        progress(&Progress::default());
+    let oracle = Oracle::load(&plan.zones)?;
+    let mut variants = Variants::new(&oracle)?;
+    let mut flows = open(lab, plan)?;
+    let observer = lab.inside(Side::Client, || Observer::attach(lab.client.interface))??;
+    learn_queues(lab, &mut flows, &variants)?;
+
+    let status_before = status()?;
+    let seen_before = observer.read()?;
+    let elapsed = ask(plan, &oracle, &mut variants, &mut flows, stop, progress)?;
+    let seen = observe::since(&observer.read()?, &seen_before);
+    let status_after = status()?;
+
+    let rx_queues: BTreeMap<u32, u32> =
+        flows.iter().filter_map(|flow| Some((u32::from(flow.port), flow.rx_queue?))).collect();
+    let matrix = matrix::measured(&seen, &rx_queues);
+    Report::new(plan, elapsed, &flows, variants, matrix, lab.queues, [&status_before, &status_after])
+}
+
+/// Opens the sockets in the client's namespace, where they stay whichever thread uses them.
+fn open(lab: &Lab, plan: &Plan) -> anyhow::Result<Vec<Flow>> {
+    lab.inside(Side::Client, || {
+        let mut ports = BTreeSet::new();
+        (0..plan.flows)
+            .map(|number| {
+                let server: IpAddr = if number % 2 == 0 { plan.server_v4.into() } else { plan.server_v6.into() };
+                Flow::open(SocketAddr::new(server, DNS_PORT), &mut ports)
+            })
+            .collect()
+    })?
+}
+
+/// Lets each flow ask alone, to see on which of the server's queues it comes in.
+fn learn_queues(lab: &Lab, flows: &mut [Flow], variants: &Variants) -> anyhow::Result<()> {
+    let read = || {
+        let statistics = output(lab.command(Side::Server, "ethtool").args(["-S", lab.server.interface]))?;
+        Ok(matrix::received_by_queue(&statistics))
+    };
+    let query = variants.any();
+    for family in [0, 1] {
+        if let Some(flow) = flows.get(family) {
+            flow.ask_alone(query, 1, FIRST_REPLY)?;
+        }
     }
-    println!("{}", status()?["version"]);
-    Ok(Report)
+    for flow in flows {
+        let port = flow.port;
+        flow.rx_queue = matrix::learn(|| flow.ask_alone(query, matrix::ALONE, LOST_AFTER), read)
+            .with_context(|| format!("learning the RX queue of the flow from port {port}"))?;
+    }
+    Ok(())
+}
+
+/// The run itself: how long queries were sent.
+fn ask(
+    plan: &Plan,
+    oracle: &Oracle,
+    variants: &mut Variants,
+    flows: &mut [Flow],
+    stop: &AtomicBool,
+    progress: &mut dyn FnMut(&Progress),
+) -> anyhow::Result<Duration> {
+    for flow in &mut *flows {
+        flow.forget()?;
+    }
+    let start = Instant::now();
+    let end = plan.seconds.map(|seconds| start + Duration::from_secs(seconds));
+    let backlog_max = u64::from(plan.rate) * as_millis(BACKLOG) / 1000 + 1;
+    // Due are the queries of the time passed, less those given up.
+    let (mut sent, mut given_up) = (0_u64, 0_u64);
+    let mut next_progress = start + Duration::from_secs(1);
+    let mut turn = 0;
+
+    let elapsed = loop {
+        let now = Instant::now();
+        if stop.load(Ordering::Relaxed) || end.is_some_and(|end| now >= end) {
+            break now - start;
+        }
+        let planned = as_micros(now - start) * u64::from(plan.rate) / 1_000_000;
+        let mut due = planned.saturating_sub(sent + given_up);
+        if due > backlog_max {
+            given_up += due - backlog_max;
+            due = backlog_max;
+        }
+        let batch = due.min(BATCH as u64);
+        for _ in 0..batch {
+            flows[turn].send(variants.next(), variants, now)?;
+            turn = (turn + 1) % flows.len();
+        }
+        sent += batch;
+        for flow in &mut *flows {
+            flow.receive(oracle, variants, now)?;
+        }
+        if now >= next_progress {
+            next_progress += Duration::from_secs(1);
+            progress(&sum(flows, now - start));
+        }
+        if batch == due {
+            thread::sleep(PAUSE);
+        }
+    };
+
+    let drained = Instant::now() + LOST_AFTER;
+    while Instant::now() < drained && flows.iter().any(Flow::is_waiting) {
+        thread::sleep(PAUSE);
+        let now = Instant::now();
+        for flow in &mut *flows {
+            flow.receive(oracle, variants, now)?;
+        }
+    }
+    for flow in &mut *flows {
+        flow.give_up();
+    }
+    // Whoever counts after sending has done so by then.
+    thread::sleep(Duration::from_millis(100));
+    Ok(elapsed)
+}
+
+fn sum(flows: &[Flow], elapsed: Duration) -> Progress {
+    let mut sum = Progress { elapsed, ..Progress::default() };
+    for flow in flows {
+        sum.sent += flow.counts.sent;
+        sum.right += flow.counts.right;
+        sum.wrong += flow.counts.wrong;
+        sum.lost += flow.counts.lost;
+    }
+    sum
+}
+
+fn as_micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn as_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

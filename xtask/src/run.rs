@@ -255,10 +255,7 @@ impl Server {
         let report = report?;
         crossed?;
 
-        print!("{}", report.render());
-        for problem in report.problems() {
-            println!("{}", red(&format!("problem: {problem}")));
-        }
+        print!("{}", report.render(std::io::stdout().is_terminal()));
         if let Some(path) = &flags.json {
             let figures = serde_json::to_string_pretty(&report)?;
             fs::write(path, figures + "\n").with_context(|| format!("writing {}", path.display()))?;
@@ -334,9 +331,4 @@ fn cross(status: &Value) -> anyhow::Result<()> {
         sched_setaffinity(thread, &cpus).with_context(|| format!("moving thread {thread} to CPU {cpu}"))?;
     }
     Ok(())
-}
-
-/// Coloured on a terminal only.
-fn red(text: &str) -> String {
-    if std::io::stdout().is_terminal() { format!("\x1b[31m{text}\x1b[0m") } else { text.to_owned() }
 }
