@@ -1,3 +1,9 @@
 //! The project's tools as a library, so that the integration tests build the same lab.
 
+pub mod ask;
+pub mod bench;
 pub mod ebpf;
+pub mod lab;
+pub mod run;
+pub mod setup;
+pub mod test;
