@@ -2,3 +2,5 @@
 
 pub mod checksum;
 pub mod frame;
+pub mod message;
+pub mod name;

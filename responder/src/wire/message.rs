@@ -1,0 +1,341 @@
+//! DNS messages (RFC 1035 section 4.1): what a query says, checked once.
+//!
+//! ```text
+//!   0  1  2  3  4  5  6  7  8  9 10 11 12 13 14 15
+//! |                      ID                       |   0
+//! |QR|   Opcode  |AA|TC|RD|RA| Z|AD|CD|   RCODE   |   2
+//! |                    QDCOUNT                    |   4
+//! |                    ANCOUNT                    |   6
+//! |                    NSCOUNT                    |   8
+//! |                    ARCOUNT                    |  10
+//! ```
+//!
+//! Behind the header: exactly one question (RFC 9619), then records that a query may carry, of which only OPT (RFC 6891) is read. Nothing may
+//! follow them.
+
+use super::name::{self, Name};
+
+/// The header's length, and so the offset of the question.
+pub const HEADER_LEN: usize = 12;
+/// QTYPE and QCLASS behind the QNAME.
+const QUESTION_TAIL: usize = 4;
+/// An OPT record without options: root, type, size, extended RCODE, version, flags, length.
+pub const OPT_LEN: usize = 11;
+
+const QR: u8 = 0x80;
+const OPCODE: u8 = 0x78;
+const AA: u8 = 0x04;
+const TC: u8 = 0x02;
+const RD: u8 = 0x01;
+const CD: u8 = 0x10;
+
+const TYPE_OPT: u16 = 41;
+const TYPE_TSIG: u16 = 250;
+const TYPE_SIG: u16 = 24;
+/// The DO bit in OPT's flags (RFC 3225).
+const DO: u8 = 0x80;
+
+/// Response codes (RFC 1035 section 4.1.1, RFC 2136, RFC 6891).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Rcode {
+    /// No error.
+    NoError = 0,
+    /// The query cannot be read.
+    FormErr = 1,
+    /// Loading went wrong, or there is a bug.
+    ServFail = 2,
+    /// The name does not exist.
+    NxDomain = 3,
+    /// The opcode is not supported.
+    NotImp = 4,
+    /// Not ours to answer.
+    Refused = 5,
+    /// DNAME substitution made too long a name.
+    YxDomain = 6,
+    /// The query is signed with a key we do not have.
+    NotAuth = 9,
+    /// An EDNS version we do not know. Its upper bits are in the OPT record.
+    BadVers = 16,
+}
+
+/// What the client's OPT record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Edns {
+    /// The largest UDP payload the client takes, in bytes.
+    pub payload_max: u16,
+    /// DNSSEC records are wanted.
+    pub dnssec_ok: bool,
+}
+
+/// A query that can be answered.
+#[derive(Clone, Debug)]
+pub struct Query {
+    /// The QNAME.
+    pub name: Name,
+    /// The QTYPE.
+    pub qtype: u16,
+    /// The QCLASS.
+    pub qclass: u16,
+    /// The offset behind the question.
+    pub question_end: usize,
+    /// The client's OPT record.
+    pub edns: Option<Edns>,
+}
+
+/// Why a message gets no answer from a zone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reject {
+    /// Shorter than a header.
+    Short,
+    /// A response, not a query.
+    Response,
+    /// An error, to be sent with the question that ends at `question_end`, or without one.
+    Error {
+        /// The response code.
+        rcode: Rcode,
+        /// Where the question ends, when it could be read.
+        question_end: Option<usize>,
+        /// The client's OPT record, to be answered by one of ours.
+        edns: Option<Edns>,
+    },
+}
+
+impl Reject {
+    const FORMERR: Self = Self::Error { rcode: Rcode::FormErr, question_end: None, edns: None };
+}
+
+impl Query {
+    /// Reads a query.
+    #[inline]
+    pub fn parse(message: &[u8]) -> Result<Self, Reject> {
+        let header: &[u8; HEADER_LEN] = message.first_chunk().ok_or(Reject::Short)?;
+        if header[2] & QR != 0 {
+            return Err(Reject::Response);
+        }
+        if header[2] & OPCODE != 0 {
+            return Err(Reject::Error { rcode: Rcode::NotImp, question_end: None, edns: None });
+        }
+        let count = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+        if count(4) != 1 {
+            return Err(Reject::FORMERR);
+        }
+        let name = Name::parse(message, HEADER_LEN).ok_or(Reject::FORMERR)?;
+        let question_end = HEADER_LEN + name.bytes().len() + QUESTION_TAIL;
+        let Some(&[t1, t0, c1, c0]) = message.get(question_end - QUESTION_TAIL..question_end) else {
+            return Err(Reject::FORMERR);
+        };
+        let others = u32::from(count(6)) + u32::from(count(8));
+        let edns = match (others, count(10)) {
+            (0, 0) if message.len() == question_end => None,
+            (0, 1) => match lone_opt(&message[question_end..]) {
+                Some(edns) => Some(edns),
+                None => records(message, question_end, 0, 1)?,
+            },
+            (others, additional) => records(message, question_end, others, additional)?,
+        };
+        Ok(Self { name, qtype: u16::from_be_bytes([t1, t0]), qclass: u16::from_be_bytes([c1, c0]), question_end, edns })
+    }
+}
+
+/// The usual case: all there is behind the question is an OPT record of version 0 without options.
+#[inline]
+fn lone_opt(record: &[u8]) -> Option<Edns> {
+    match record {
+        [0, 0, 41, s1, s0, _extended, 0, flags, _, 0, 0] => {
+            Some(Edns { payload_max: u16::from_be_bytes([*s1, *s0]), dnssec_ok: flags & DO != 0 })
+        }
+        _ => None,
+    }
+}
+
+/// Reads all records behind the question: `others` that are not additional, then `additional`. They must fill the message.
+fn records(message: &[u8], question_end: usize, others: u32, additional: u16) -> Result<Option<Edns>, Reject> {
+    let mut at = question_end;
+    let mut edns = None;
+    let mut version = 0;
+    for index in 0..others + u32::from(additional) {
+        let is_root = message.get(at) == Some(&0);
+        let fixed = name::skip(message, at).ok_or(Reject::FORMERR)?;
+        let Some(&[t1, t0, s1, s0, _, record_version, flags, _, l1, l0]) = message.get(fixed..fixed + 10) else {
+            return Err(Reject::FORMERR);
+        };
+        let rdata = fixed + 10;
+        at = rdata + usize::from(u16::from_be_bytes([l1, l0]));
+        let rdata = message.get(rdata..at).ok_or(Reject::FORMERR)?;
+        match u16::from_be_bytes([t1, t0]) {
+            TYPE_OPT => {
+                // One, in the additional section, owned by the root (RFC 6891 section 6.1.1).
+                if index < others || !is_root || edns.is_some() || !options_are_whole(rdata) {
+                    return Err(Reject::FORMERR);
+                }
+                edns = Some(Edns { payload_max: u16::from_be_bytes([s1, s0]), dnssec_ok: flags & DO != 0 });
+                version = record_version;
+            }
+            // We have no keys, so the signature cannot be checked: RFC 8945 section 5.2.1, RFC 2931.
+            TYPE_TSIG | TYPE_SIG if index >= others => {
+                return Err(Reject::Error { rcode: Rcode::NotAuth, question_end: Some(question_end), edns: None });
+            }
+            _ => {}
+        }
+    }
+    if at != message.len() {
+        return Err(Reject::FORMERR);
+    }
+    if version != 0 {
+        return Err(Reject::Error { rcode: Rcode::BadVers, question_end: Some(question_end), edns });
+    }
+    Ok(edns)
+}
+
+/// Whether options follow each other without a gap (RFC 6891 section 6.1.2). What they say is ignored, as section 6.1.2 asks of unknown ones.
+fn options_are_whole(mut options: &[u8]) -> bool {
+    while let [_, _, l1, l0, rest @ ..] = options {
+        match rest.get(usize::from(u16::from_be_bytes([*l1, *l0]))..) {
+            Some(rest) => options = rest,
+            None => return false,
+        }
+    }
+    options.is_empty()
+}
+
+/// Numbers of records in the three sections behind the question.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Answer section.
+    pub answer: u16,
+    /// Authority section.
+    pub authority: u16,
+    /// Additional section, OPT not counted.
+    pub additional: u16,
+}
+
+/// Turns the query's header into that of its reply: ID, opcode, RD and CD stay (RFC 4035 section 3.1.6), the rest is set or cleared. RA, Z and
+/// AD are 0: we do not recurse, and an authority does not claim to have verified.
+#[inline]
+pub fn write_header(
+    message: &mut [u8],
+    rcode: Rcode,
+    authoritative: bool,
+    truncated: bool,
+    question: bool,
+    counts: Counts,
+) {
+    let Some(header) = message.first_chunk_mut::<HEADER_LEN>() else { return };
+    header[2] = header[2] & (OPCODE | RD) | QR | if authoritative { AA } else { 0 } | if truncated { TC } else { 0 };
+    header[3] = header[3] & CD | rcode as u8 & 0x0f;
+    header[4..6].copy_from_slice(&u16::from(question).to_be_bytes());
+    header[6..8].copy_from_slice(&counts.answer.to_be_bytes());
+    header[8..10].copy_from_slice(&counts.authority.to_be_bytes());
+    header[10..12].copy_from_slice(&counts.additional.to_be_bytes());
+}
+
+/// Our OPT record: the payload we take, the RCODE's upper bits, and DO as the client set it (RFC 6891 section 6.1.3, RFC 3225 section 3).
+#[inline]
+#[must_use]
+pub fn opt(payload_max: u16, rcode: Rcode, client: Edns) -> [u8; OPT_LEN] {
+    let [s1, s0] = payload_max.to_be_bytes();
+    [0, 0, 41, s1, s0, rcode as u8 >> 4, 0, if client.dnssec_ok { DO } else { 0 }, 0, 0, 0]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A query for `www.` A with these counts and these bytes behind the question.
+    fn query(counts: [u8; 4], rest: &[u8]) -> Vec<u8> {
+        let [qd, an, ns, ar] = counts;
+        let header = [0xab, 0xcd, 0x01, 0x00, 0, qd, 0, an, 0, ns, 0, ar];
+        [&header, &b"\x03www\0\0\x01\0\x01"[..], rest].concat()
+    }
+
+    const OPT: &[u8] = b"\0\0\x29\x04\xd0\0\0\x80\0\0\0";
+    const ERROR_END: usize = 12 + 5 + 4;
+
+    fn error(rcode: Rcode, with_question: bool, edns: Option<Edns>) -> Reject {
+        Reject::Error { rcode, question_end: with_question.then_some(ERROR_END), edns }
+    }
+
+    #[test]
+    fn what_can_be_answered() {
+        let edns = Edns { payload_max: 1232, dnssec_ok: true };
+        let cookie = b"\0\0\x29\x04\xd0\0\0\x80\0\0\x0c\0\x0a\0\x0812345678";
+        let cases: [(&str, Vec<u8>, Option<Edns>); 5] = [
+            ("plain", query([1, 0, 0, 0], b""), None),
+            ("EDNS", query([1, 0, 0, 1], OPT), Some(edns)),
+            ("EDNS with an option", query([1, 0, 0, 1], cookie), Some(edns)),
+            (
+                "another additional record",
+                query([1, 0, 0, 1], b"\xc0\x0c\0\x01\0\x01\0\0\0\0\0\x04\x01\x02\x03\x04"),
+                None,
+            ),
+            (
+                "an authority record, then OPT",
+                query([1, 0, 1, 1], &[b"\0\0\x02\0\x01\0\0\0\0\0\x01\0", OPT].concat()),
+                Some(edns),
+            ),
+        ];
+        for (what, message, edns) in cases {
+            let query = Query::parse(&message).unwrap_or_else(|reject| panic!("{what}: {reject:?}"));
+            assert_eq!((query.name.bytes(), query.qtype, query.qclass), (&b"\x03www\0"[..], 1, 1), "{what}");
+            assert_eq!((query.question_end, query.edns), (ERROR_END, edns), "{what}");
+        }
+    }
+
+    #[test]
+    fn what_cannot() {
+        let mut response = query([1, 0, 0, 0], b"");
+        response[2] |= 0x80;
+        let mut notify = query([1, 0, 0, 0], b"");
+        notify[2] = 4 << 3;
+        let version_1 = b"\0\0\x29\x04\xd0\0\x01\0\0\0\0";
+        let cases: [(&str, Vec<u8>, Reject); 14] = [
+            ("nothing", vec![], Reject::Short),
+            ("11 bytes", vec![0; 11], Reject::Short),
+            ("a response", response, Reject::Response),
+            ("NOTIFY", notify, error(Rcode::NotImp, false, None)),
+            ("no question", query([0, 0, 0, 0], b""), Reject::FORMERR),
+            ("two questions", query([2, 0, 0, 0], b"\x03www\0\0\x01\0\x01"), Reject::FORMERR),
+            ("a question cut short", query([1, 0, 0, 0], b"")[..20].to_vec(), Reject::FORMERR),
+            ("bytes behind the end", query([1, 0, 0, 0], b"\0"), Reject::FORMERR),
+            ("a record too few", query([1, 0, 0, 1], b""), Reject::FORMERR),
+            ("two OPT", query([1, 0, 0, 2], &[OPT, OPT].concat()), Reject::FORMERR),
+            ("OPT in the answer section", query([1, 1, 0, 0], OPT), Reject::FORMERR),
+            ("OPT with an owner", query([1, 0, 0, 1], b"\xc0\x0c\0\x29\x04\xd0\0\0\0\0\0\0"), Reject::FORMERR),
+            (
+                "an option cut short",
+                query([1, 0, 0, 1], b"\0\0\x29\x04\xd0\0\0\0\0\0\x05\0\x0a\0\x02x"),
+                Reject::FORMERR,
+            ),
+            (
+                "EDNS version 1",
+                query([1, 0, 0, 1], version_1),
+                error(Rcode::BadVers, true, Some(Edns { payload_max: 1232, dnssec_ok: false })),
+            ),
+        ];
+        for (what, message, expected) in cases {
+            assert_eq!(Query::parse(&message).unwrap_err(), expected, "{what}");
+        }
+        let signed = query([1, 0, 0, 1], b"\0\0\xfa\0\xff\0\0\0\0\0\0");
+        assert_eq!(Query::parse(&signed).unwrap_err(), error(Rcode::NotAuth, true, None));
+    }
+
+    /// RFC 1035 section 4.1.1 and RFC 4035 section 3.1.6, with every bit of the query set.
+    #[test]
+    fn the_replys_header() {
+        let mut message = [0xff; HEADER_LEN];
+        let counts = Counts { answer: 0x102, authority: 0x304, additional: 0x506 };
+        write_header(&mut message, Rcode::NxDomain, true, false, true, counts);
+        assert_eq!(message, [0xff, 0xff, 0xfd, 0x13, 0, 1, 1, 2, 3, 4, 5, 6]);
+        let mut message = [0; HEADER_LEN];
+        write_header(&mut message, Rcode::Refused, false, true, false, Counts::default());
+        assert_eq!(message, [0, 0, 0x82, 0x05, 0, 0, 0, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn our_opt_record() {
+        let client = Edns { payload_max: 512, dnssec_ok: true };
+        assert_eq!(opt(1232, Rcode::NoError, client), *OPT);
+        assert_eq!(opt(1232, Rcode::BadVers, client)[5], 1);
+    }
+}

@@ -1,0 +1,326 @@
+//! Holds a zone's records against the rules for a zone, and says what kind of name each owner is.
+//!
+//! Errors are what would make answers wrong: no SOA or NS at the apex, CNAME beside other data (RFC 2181 section 10.1), names below a DNAME (RFC
+//! 6672 section 2.4), records that only make sense in a signed zone. Oddities that can be served are warnings.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    ops::Range,
+};
+
+use super::load::{Content, Record, TYPE_A, TYPE_AAAA, TYPE_SOA, display, suffixes};
+
+pub(super) const TYPE_NS: u16 = 2;
+pub(super) const TYPE_CNAME: u16 = 5;
+pub(super) const TYPE_MX: u16 = 15;
+pub(super) const TYPE_SRV: u16 = 33;
+pub(super) const TYPE_DNAME: u16 = 39;
+pub(super) const TYPE_DS: u16 = 43;
+
+/// Types that a zone has only when it is signed: RRSIG, NSEC, DNSKEY, NSEC3, NSEC3PARAM.
+const SIGNED: [u16; 5] = [46, 47, 48, 50, 51];
+/// What fits into a message beside a header, a question and OPT.
+const RRSET_MAX: usize = 65_000;
+
+/// A zone that can be rendered.
+#[derive(Debug)]
+pub(super) struct Checked<'a> {
+    pub(super) content: &'a Content,
+    /// Owners in the order of their bytes.
+    names: Vec<Owner>,
+    /// Delegations and DNAMEs: names below them are not answered from this zone.
+    barriers: HashSet<&'a [u8]>,
+    /// Names without records that have names below them (RFC 4592 section 2.2.2).
+    pub(super) empty: BTreeSet<&'a [u8]>,
+    /// Zones of ours below this one.
+    children: Vec<&'a [u8]>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// A name that owns records, and what it is in this zone.
+#[derive(Debug)]
+pub(super) struct Owner {
+    pub(super) records: Range<usize>,
+    pub(super) kind: Kind,
+}
+
+/// What a name is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Answered from this zone.
+    Ordinary,
+    /// Delegated to other servers.
+    Cut,
+    /// The apex of another zone of ours.
+    Child,
+    /// Below a delegation or another zone of ours: glue at most.
+    Occluded,
+}
+
+/// Where a name leads within a zone.
+pub(super) enum Found<'z> {
+    Owner(&'z Owner),
+    Wildcard(&'z Owner),
+    NoData,
+    NoName,
+    /// Below this delegation.
+    Below(&'z Owner),
+    /// Out of the zone, or below a DNAME.
+    Elsewhere,
+}
+
+impl<'a> Checked<'a> {
+    /// Checks a zone. `apexes` are those of all zones that are served.
+    pub(super) fn new(content: &'a Content, apexes: &'a BTreeSet<Vec<u8>>) -> Result<Self, Vec<String>> {
+        let apex = content.apex.as_slice();
+        let is_below = |name: &[u8]| name != apex && suffixes(name).any(|suffix| suffix == apex);
+        let children = apexes.iter().map(Vec::as_slice).filter(|name| is_below(name)).collect();
+        let mut zone = Self {
+            content,
+            names: Vec::new(),
+            barriers: HashSet::new(),
+            empty: BTreeSet::new(),
+            children,
+            warnings: Vec::new(),
+        };
+        let mut errors = Vec::new();
+        let records = &content.records;
+        let mut start = 0;
+        for owned in records.chunk_by(|a, b| content.owner(a) == content.owner(b)) {
+            let owner = content.owner(&owned[0]);
+            zone.check_owner(owner, owned, &mut errors);
+            let has = |rtype| owned.iter().any(|record| record.rtype == rtype);
+            let kind = if zone.children.contains(&owner) {
+                Kind::Child
+            } else if owner != apex && has(TYPE_NS) {
+                Kind::Cut
+            } else {
+                Kind::Ordinary
+            };
+            if kind != Kind::Ordinary || has(TYPE_DNAME) {
+                zone.barriers.insert(owner);
+            }
+            zone.names.push(Owner { records: start..start + owned.len(), kind });
+            start += owned.len();
+        }
+        zone.barriers.extend(zone.children.iter());
+        zone.check_apex(&mut errors);
+        zone.find_occluded(&mut errors);
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        zone.find_empty();
+        zone.find_missing_glue();
+        Ok(zone)
+    }
+
+    /// The rules for one name.
+    fn check_owner(&mut self, owner: &[u8], owned: &[Record], errors: &mut Vec<String>) {
+        let content = self.content;
+        let mut fail = |record: &Record, why: String| errors.push(format!("{}: {why}", content.place(record)));
+        let name = || display(owner);
+        for set in owned.chunk_by(|a, b| a.rtype == b.rtype) {
+            let first = &set[0];
+            if SIGNED.contains(&first.rtype) {
+                let rtype = super::rdata::type_name(first.rtype);
+                fail(
+                    first,
+                    format!(
+                        "{rtype}: signed zones cannot be served yet, and without its signatures every validator would take this one for forged"
+                    ),
+                );
+            }
+            if set.iter().any(|record| record.ttl != first.ttl) {
+                // RFC 2181 section 5.2: it is an error of the zone's, and the lowest is what a client may rely on.
+                self.warnings
+                    .push(format!("{}: the TTLs of this RRset differ: the lowest is served", content.place(first)));
+            }
+            if set.iter().map(|record| 12 + content.data(record).len()).sum::<usize>() > RRSET_MAX {
+                fail(first, format!("the RRset of {} does not fit into a message", name()));
+            }
+            if set.len() > 1 && [TYPE_CNAME, TYPE_DNAME].contains(&first.rtype) {
+                fail(&set[1], format!("a second {} at {}: expected one", super::rdata::type_name(first.rtype), name()));
+            }
+            if first.rtype == TYPE_SOA && owner != content.apex {
+                fail(first, format!("SOA at {}: expected it at the apex, {}", name(), display(&content.apex)));
+            }
+            if owner.starts_with(b"\x01*") && [TYPE_NS, TYPE_DNAME].contains(&first.rtype) {
+                let rtype = super::rdata::type_name(first.rtype);
+                fail(
+                    first,
+                    format!("{rtype} at the wildcard {}: its meaning is not defined (RFC 4592 section 4)", name()),
+                );
+            }
+        }
+        if let Some(alias) = owned.iter().find(|record| record.rtype == TYPE_CNAME) {
+            if owned.iter().any(|record| record.rtype != TYPE_CNAME) {
+                fail(alias, format!("CNAME beside other records of {}: expected it alone", name()));
+            }
+        }
+    }
+
+    fn check_apex(&self, errors: &mut Vec<String>) {
+        let content = self.content;
+        let apex = display(&content.apex);
+        let Some(owner) = self.owner(&content.apex) else {
+            errors.push(format!("{}: zone {apex} has no SOA record: expected one at its apex", content.file()));
+            return;
+        };
+        let soa: Vec<&Record> = self.set(owner, TYPE_SOA).iter().collect();
+        match soa.as_slice() {
+            [] => errors.push(format!("{}: zone {apex} has no SOA record: expected one at its apex", content.file())),
+            [_] => {}
+            [_, second, ..] => errors.push(format!("{}: a second SOA: expected one", content.place(second))),
+        }
+        if self.set(owner, TYPE_NS).is_empty() {
+            errors.push(format!("{}: zone {apex} has no NS records: expected them at its apex", content.file()));
+        }
+    }
+
+    /// Marks what lies below a delegation, and refuses what lies below a DNAME.
+    fn find_occluded(&mut self, errors: &mut Vec<String>) {
+        if self.barriers.is_empty() {
+            return;
+        }
+        for index in 0..self.names.len() {
+            let owner = self.name(&self.names[index]);
+            let Some(barrier) = self.barrier(owner) else { continue };
+            let dname = self.owner(barrier).map(|owner| self.set(owner, TYPE_DNAME)).and_then(<[Record]>::first);
+            if let (Some(dname), false) = (dname, self.children.contains(&barrier)) {
+                let record = &self.content.records[self.names[index].records.start];
+                errors.push(format!(
+                    "{}: {} lies below the DNAME at {}: expected nothing there (RFC 6672 section 2.4)",
+                    self.content.place(record),
+                    display(owner),
+                    self.content.place(dname)
+                ));
+            }
+            self.names[index].kind = Kind::Occluded;
+        }
+    }
+
+    /// The delegation, DNAME or child zone that a name lies below: the one nearest to the apex.
+    fn barrier(&self, name: &'a [u8]) -> Option<&'a [u8]> {
+        if self.barriers.is_empty() {
+            return None;
+        }
+        let above = suffixes(name).skip(1).take_while(|suffix| *suffix != self.content.apex.as_slice());
+        above.filter(|suffix| self.barriers.contains(suffix)).last()
+    }
+
+    fn find_empty(&mut self) {
+        let mut empty = BTreeSet::new();
+        for owner in self.names.iter().filter(|owner| owner.kind != Kind::Occluded) {
+            let name = self.name(owner);
+            if name == self.content.apex {
+                continue;
+            }
+            for ancestor in suffixes(name).skip(1) {
+                if ancestor == self.content.apex || empty.contains(ancestor) || self.owner(ancestor).is_some() {
+                    break;
+                }
+                empty.insert(ancestor);
+            }
+        }
+        self.empty = empty;
+    }
+
+    fn find_missing_glue(&mut self) {
+        let mut warnings = Vec::new();
+        for owner in self.names.iter().filter(|owner| owner.kind != Kind::Occluded) {
+            for record in self.set(owner, TYPE_NS) {
+                let target = self.content.data(record).to_ascii_lowercase();
+                let within = suffixes(&target).any(|suffix| suffix == self.content.apex);
+                let served_elsewhere =
+                    self.children.iter().any(|child| suffixes(&target).any(|suffix| suffix == *child));
+                let has_address = self.owner(&target).is_some_and(|owner| !self.addresses(owner).is_empty());
+                let delegated = self.barrier_of(&target).is_some_and(|cut| cut != self.name(owner));
+                if within && !served_elsewhere && !has_address && !delegated {
+                    warnings.push(format!(
+                        "{}: name server {} has no address in this zone",
+                        self.content.place(record),
+                        display(&target)
+                    ));
+                }
+            }
+        }
+        self.warnings.extend(warnings);
+    }
+
+    /// As `barrier`, for a name that is not in the zone's own memory.
+    fn barrier_of(&self, name: &[u8]) -> Option<&'a [u8]> {
+        let above = suffixes(name).skip(1).take_while(|suffix| *suffix != self.content.apex.as_slice());
+        above.filter_map(|suffix| self.barriers.get(suffix)).last().copied()
+    }
+
+    /// All owners.
+    pub(super) fn owners(&self) -> &[Owner] {
+        &self.names
+    }
+
+    /// How many nodes the zone has in the table at most.
+    pub(super) fn node_count(&self) -> usize {
+        self.names.len() + self.empty.len() + 1
+    }
+
+    pub(super) fn name(&self, owner: &Owner) -> &'a [u8] {
+        self.content.owner(&self.content.records[owner.records.start])
+    }
+
+    /// The owner with this name, in lower case.
+    pub(super) fn owner(&self, name: &[u8]) -> Option<&Owner> {
+        let index = self.names.binary_search_by(|owner| self.name(owner).cmp(name)).ok()?;
+        Some(&self.names[index])
+    }
+
+    /// An owner's RRsets.
+    pub(super) fn sets(&self, owner: &Owner) -> impl Iterator<Item = &'a [Record]> + use<'a> {
+        self.content.records[owner.records.clone()].chunk_by(|a, b| a.rtype == b.rtype)
+    }
+
+    /// One of an owner's RRsets; empty where there is none.
+    pub(super) fn set(&self, owner: &Owner, rtype: u16) -> &'a [Record] {
+        self.sets(owner).find(|set| set[0].rtype == rtype).unwrap_or_default()
+    }
+
+    /// An owner's A and AAAA records.
+    pub(super) fn addresses(&self, owner: &Owner) -> Vec<&'a Record> {
+        [TYPE_A, TYPE_AAAA].iter().flat_map(|rtype| self.set(owner, *rtype)).collect()
+    }
+
+    /// Looks a name up as a query would (RFC 1034 section 4.3.2).
+    pub(super) fn find(&self, name: &[u8]) -> Found<'_> {
+        if !suffixes(name).any(|suffix| suffix == self.content.apex) {
+            return Found::Elsewhere;
+        }
+        if let Some(barrier) = self.barrier_of(name) {
+            return match self.owner(barrier) {
+                Some(owner) if owner.kind == Kind::Cut => Found::Below(owner),
+                _ => Found::Elsewhere,
+            };
+        }
+        match self.owner(name) {
+            Some(owner) if owner.kind == Kind::Ordinary => return Found::Owner(owner),
+            Some(owner) if owner.kind == Kind::Cut => return Found::Below(owner),
+            Some(_) => return Found::Elsewhere,
+            None => {}
+        }
+        if self.children.contains(&name) {
+            return Found::Elsewhere;
+        }
+        if self.empty.contains(name) {
+            return Found::NoData;
+        }
+        for encloser in suffixes(name).skip(1) {
+            if self.owner(encloser).is_some() || self.empty.contains(encloser) {
+                let wildcard = [b"\x01*", encloser].concat();
+                return match self.owner(&wildcard) {
+                    Some(owner) => Found::Wildcard(owner),
+                    None if self.empty.contains(wildcard.as_slice()) => Found::NoData,
+                    None => Found::NoName,
+                };
+            }
+        }
+        Found::NoName
+    }
+}

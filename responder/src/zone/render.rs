@@ -1,0 +1,386 @@
+//! Renders a zone's answers: the bytes that go behind a question, with their compression pointers in place (RFC 1035 section 4.1.4).
+//!
+//! The question begins at offset 12 of a message, so a name that is asked for is `c0 0c`. An answer is rendered as if its owner were asked; used
+//! behind a longer QNAME, its pointers move by the difference, so their places are kept. Only the owner of a wildcard's records stays at 12: it
+//! is the QNAME itself.
+
+use std::collections::HashSet;
+
+use super::{
+    Summary, Zone,
+    check::{Checked, Found, Kind, Owner, TYPE_CNAME, TYPE_DNAME, TYPE_DS, TYPE_MX, TYPE_NS, TYPE_SRV},
+    load::{Content, Record, TYPE_SOA, display, suffixes},
+    table::{ANY_OTHER, Flags, Rendered, Table},
+};
+use crate::wire::{
+    message::{Counts, HEADER_LEN, Rcode},
+    name::NAME_MAX,
+};
+
+const TYPE_PTR: u16 = 12;
+const TYPE_SVCB: u16 = 64;
+const TYPE_HTTPS: u16 = 65;
+
+/// A pointer has 14 bits, and may move by the length of a QNAME.
+const POINTER_MAX: usize = 0x3fff - NAME_MAX;
+/// Aliases that are followed, so that a loop ends.
+const ALIASES_MAX: usize = 16;
+/// Additional data beyond this would not fit beside the answer over UDP anyway.
+const ADDITIONAL_MAX: usize = 4096;
+
+/// Renders a zone into the table and returns what is kept beside it. `all` are the zones that are served.
+pub(super) fn zone(zone: &Checked<'_>, index: u32, all: &[Checked<'_>], table: &mut Table) -> Zone {
+    let apex = zone.content.apex.as_slice();
+    for owner in zone.owners() {
+        let name = zone.name(owner);
+        match owner.kind {
+            Kind::Occluded | Kind::Child => {}
+            Kind::Cut => table.insert(name, Flags::CUT, index, &cut(zone, owner)),
+            Kind::Ordinary => {
+                let mut answers = ordinary(zone, owner);
+                let mut flags = if name == apex { Flags::APEX } else { Flags::default() };
+                if !zone.set(owner, TYPE_DNAME).is_empty() {
+                    flags = flags.with(Flags::DNAME);
+                }
+                if name == apex {
+                    if let Some(parent) = parent_of(apex, all) {
+                        // RFC 4035 section 3.1.4.1: DS is the parent's to answer, even at the name of our own apex.
+                        answers.retain(|(rtype, _)| *rtype != TYPE_DS);
+                        answers.push((TYPE_DS, delegation_signer(parent, apex)));
+                    }
+                }
+                table.insert(name, flags, index, &answers);
+            }
+        }
+    }
+    for name in &zone.empty {
+        table.insert(name, Flags::default(), index, &[]);
+    }
+    let negative = Sections::negative(zone, apex, Rcode::NoError);
+    let names = zone.owners().len();
+    Zone {
+        apex: apex.to_vec(),
+        soa: negative.bytes,
+        soa_pointers: negative.pointers,
+        summary: Summary {
+            name: display(apex),
+            serial: serial(zone),
+            names,
+            records: zone.content.records.len(),
+            warnings: zone.warnings.clone(),
+        },
+    }
+}
+
+/// The zone of ours that is next above an apex.
+fn parent_of<'z, 'a>(apex: &[u8], all: &'z [Checked<'a>]) -> Option<&'z Checked<'a>> {
+    suffixes(apex).skip(1).find_map(|suffix| all.iter().find(|zone| zone.content.apex == suffix))
+}
+
+fn serial(zone: &Checked<'_>) -> u32 {
+    let soa = soa(zone).map(|record| zone.content.data(record)).unwrap_or_default();
+    // Serial, refresh, retry, expire, minimum.
+    soa.len().checked_sub(20).and_then(|at| soa[at..].first_chunk::<4>()).map_or(0, |bytes| u32::from_be_bytes(*bytes))
+}
+
+fn soa<'a>(zone: &Checked<'a>) -> Option<&'a Record> {
+    zone.set(zone.owner(&zone.content.apex)?, TYPE_SOA).first()
+}
+
+/// An answer for each RRset of a name; for an alias, one for each type at its end and one for all others.
+fn ordinary(zone: &Checked<'_>, owner: &Owner) -> Vec<(u16, Rendered)> {
+    if let Some(alias) = zone.set(owner, TYPE_CNAME).first() {
+        return aliased(zone, zone.name(owner), alias);
+    }
+    zone.sets(owner)
+        .map(|set| {
+            let mut sections = Sections::new(zone, zone.name(owner));
+            sections.answer_set(zone.name(owner), set);
+            sections.addresses_for(set);
+            (set[0].rtype, sections.finish(Rcode::NoError, true))
+        })
+        .collect()
+}
+
+/// Follows an alias through the zone (RFC 1034 section 3.6.2).
+fn aliased(zone: &Checked<'_>, owner: &[u8], alias: &Record) -> Vec<(u16, Rendered)> {
+    let content = zone.content;
+    let mut chain: Vec<(Vec<u8>, &Record)> = vec![(owner.to_vec(), alias)];
+    let mut seen: HashSet<Vec<u8>> = HashSet::from([owner.to_vec()]);
+    let base = |chain: &[(Vec<u8>, &Record)]| {
+        let mut sections = Sections::new(zone, owner);
+        for (name, record) in chain {
+            sections.answer_set(name, std::slice::from_ref(*record));
+        }
+        sections
+    };
+    let mut answers = vec![];
+    let mut only = base(&chain);
+    only.close_answer();
+    answers.push((TYPE_CNAME, only.finish(Rcode::NoError, true)));
+    loop {
+        let target = content.data(chain[chain.len() - 1].1).to_ascii_lowercase();
+        let found = zone.find(&target);
+        let end = match &found {
+            Found::Owner(end) | Found::Wildcard(end) => Some(*end),
+            _ => None,
+        };
+        if let Some(next) = end.and_then(|end| zone.set(end, TYPE_CNAME).first()) {
+            // A loop, or a chain without reason: the client gets what there is and may go on by itself.
+            if chain.len() >= ALIASES_MAX || !seen.insert(target.clone()) {
+                answers.push((ANY_OTHER, base(&chain).finish(Rcode::NoError, true)));
+                return answers;
+            }
+            chain.push((target, next));
+            continue;
+        }
+        if let Some(end) = end {
+            for set in zone.sets(end) {
+                let mut sections = base(&chain);
+                sections.answer_set(&target, set);
+                sections.addresses_for(set);
+                answers.push((set[0].rtype, sections.finish(Rcode::NoError, true)));
+            }
+        }
+        let mut sections = base(&chain);
+        let rcode = match found {
+            Found::Owner(_) | Found::Wildcard(_) | Found::NoData => {
+                sections.authority_soa();
+                Rcode::NoError
+            }
+            // RFC 6604 section 3: the code is that of the last name.
+            Found::NoName => {
+                sections.authority_soa();
+                Rcode::NxDomain
+            }
+            Found::Below(cut) => {
+                sections.referral(cut);
+                Rcode::NoError
+            }
+            Found::Elsewhere => Rcode::NoError,
+        };
+        answers.push((ANY_OTHER, sections.finish(rcode, true)));
+        return answers;
+    }
+}
+
+/// A delegation: DS from this side of it, and a referral for everything else.
+fn cut(zone: &Checked<'_>, owner: &Owner) -> Vec<(u16, Rendered)> {
+    let mut sections = Sections::new(zone, zone.name(owner));
+    sections.referral(owner);
+    vec![(TYPE_DS, delegation_signer(zone, zone.name(owner))), (ANY_OTHER, sections.finish(Rcode::NoError, false))]
+}
+
+/// DS as the parent answers it.
+fn delegation_signer(parent: &Checked<'_>, name: &[u8]) -> Rendered {
+    let set = parent.owner(name).map(|owner| parent.set(owner, TYPE_DS)).unwrap_or_default();
+    if set.is_empty() {
+        return Sections::negative(parent, name, Rcode::NoError);
+    }
+    let mut sections = Sections::new(parent, name);
+    sections.answer_set(name, set);
+    sections.finish(Rcode::NoError, true)
+}
+
+/// The sections behind a question, as they grow.
+struct Sections<'z, 'a> {
+    zone: &'z Checked<'a>,
+    content: &'a Content,
+    /// The name that is asked for.
+    question: &'z [u8],
+    is_wildcard: bool,
+    bytes: Vec<u8>,
+    pointers: Vec<u16>,
+    counts: Counts,
+    /// Names that were written and can be pointed at: offset in the message and the name.
+    names: Vec<(usize, Vec<u8>)>,
+    required: Option<usize>,
+}
+
+impl<'z, 'a> Sections<'z, 'a> {
+    fn new(zone: &'z Checked<'a>, question: &'z [u8]) -> Self {
+        Self {
+            zone,
+            content: zone.content,
+            question,
+            is_wildcard: question.starts_with(b"\x01*"),
+            bytes: Vec::new(),
+            pointers: Vec::new(),
+            counts: Counts::default(),
+            names: Vec::new(),
+            required: None,
+        }
+    }
+
+    /// The zone's SOA alone.
+    fn negative(zone: &'z Checked<'a>, question: &'z [u8], rcode: Rcode) -> Rendered {
+        let mut sections = Self::new(zone, question);
+        sections.authority_soa();
+        sections.finish(rcode, true)
+    }
+
+    fn finish(self, rcode: Rcode, authoritative: bool) -> Rendered {
+        let required = self.required.unwrap_or(self.bytes.len());
+        Rendered { rcode, authoritative, counts: self.counts, bytes: self.bytes, required, pointers: self.pointers }
+    }
+
+    fn answer_set(&mut self, owner: &[u8], set: &[Record]) {
+        self.counts.answer += self.set(owner, set, lowest_ttl(set));
+    }
+
+    /// Everything so far must be sent; what follows may be left out.
+    fn close_answer(&mut self) {
+        self.required.get_or_insert(self.bytes.len());
+    }
+
+    /// RFC 2308 section 3: the TTL is the lesser of the SOA's own and its MINIMUM.
+    fn authority_soa(&mut self) {
+        let Some(soa) = soa(self.zone) else { return };
+        let minimum = self.content.data(soa).last_chunk::<4>().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+        let apex = self.content.apex.as_slice();
+        self.counts.authority += self.set(apex, std::slice::from_ref(soa), soa.ttl.min(minimum));
+    }
+
+    /// The NS records of a delegation, and glue. Addresses of servers within the delegated zone must go along (RFC 9471 section 3); those of servers
+    /// elsewhere in this zone are a help.
+    fn referral(&mut self, cut: &Owner) {
+        let name = self.zone.name(cut);
+        let servers = self.zone.set(cut, TYPE_NS);
+        self.counts.authority += self.set(name, servers, lowest_ttl(servers));
+        let targets: Vec<Vec<u8>> =
+            servers.iter().map(|record| self.content.data(record).to_ascii_lowercase()).collect();
+        let (below, beside): (Vec<_>, Vec<_>) =
+            targets.into_iter().partition(|target| suffixes(target).any(|suffix| suffix == name));
+        for target in &below {
+            self.glue(target);
+        }
+        self.close_answer();
+        for target in &beside {
+            self.glue(target);
+        }
+    }
+
+    /// Addresses of the hosts that an RRset names, as far as this zone has them.
+    fn addresses_for(&mut self, set: &[Record]) {
+        self.close_answer();
+        let skip = match set[0].rtype {
+            TYPE_NS => 0,
+            TYPE_MX | TYPE_SVCB | TYPE_HTTPS => 2,
+            TYPE_SRV => 6,
+            _ => return,
+        };
+        let mut seen = HashSet::new();
+        for record in set {
+            let target =
+                self.content.data(record).get(skip..).map(uncompressed).unwrap_or_default().to_ascii_lowercase();
+            if self.bytes.len() < ADDITIONAL_MAX && seen.insert(target.clone()) {
+                if let Found::Owner(_) = self.zone.find(&target) {
+                    self.glue(&target);
+                }
+            }
+        }
+    }
+
+    fn glue(&mut self, target: &[u8]) {
+        let zone = self.zone;
+        let Some(owner) = zone.owner(target) else { return };
+        for record in zone.addresses(owner) {
+            self.counts.additional += self.set(target, std::slice::from_ref(record), record.ttl);
+        }
+    }
+
+    /// Writes records of one owner and type, and returns their number.
+    fn set(&mut self, owner: &[u8], set: &[Record], ttl: u32) -> u16 {
+        for record in set {
+            self.owner(owner);
+            self.bytes.extend_from_slice(&record.rtype.to_be_bytes());
+            self.bytes.extend_from_slice(&[0, 1]);
+            self.bytes.extend_from_slice(&ttl.to_be_bytes());
+            let length_at = self.bytes.len();
+            self.bytes.extend_from_slice(&[0, 0]);
+            self.data(record);
+            let length = u16::try_from(self.bytes.len() - length_at - 2).unwrap_or(u16::MAX);
+            self.bytes[length_at..length_at + 2].copy_from_slice(&length.to_be_bytes());
+        }
+        u16::try_from(set.len()).unwrap_or(u16::MAX)
+    }
+
+    fn owner(&mut self, name: &[u8]) {
+        if name == self.question && self.is_wildcard {
+            self.bytes.extend_from_slice(&[0xc0, 12]);
+        } else {
+            self.name(name);
+        }
+    }
+
+    /// Record data; names are compressed in the types of RFC 1035 alone (RFC 3597 section 4).
+    fn data(&mut self, record: &Record) {
+        let data = self.content.data(record);
+        match record.rtype {
+            TYPE_NS | TYPE_CNAME | TYPE_PTR => self.name(data),
+            TYPE_MX => {
+                self.bytes.extend_from_slice(&data[..2]);
+                self.name(&data[2..]);
+            }
+            TYPE_SOA => {
+                let server = uncompressed(data);
+                let mailbox = uncompressed(&data[server.len()..]);
+                self.name(server);
+                self.name(mailbox);
+                self.bytes.extend_from_slice(&data[server.len() + mailbox.len()..]);
+            }
+            _ => self.bytes.extend_from_slice(data),
+        }
+    }
+
+    /// Writes a name, the longest known suffix of it as a pointer.
+    fn name(&mut self, name: &[u8]) {
+        let start = HEADER_LEN + self.question.len() + 4 + self.bytes.len();
+        for suffix in suffixes(name) {
+            let before = name.len() - suffix.len();
+            if suffix.len() == 1 {
+                self.bytes.extend_from_slice(name);
+                break;
+            }
+            if let Some(offset) = self.known(suffix) {
+                self.bytes.extend_from_slice(&name[..before]);
+                if let Ok(place) = u16::try_from(self.bytes.len()) {
+                    self.pointers.push(place);
+                }
+                let pointer = 0xc000 | u16::try_from(offset).unwrap_or(0);
+                self.bytes.extend_from_slice(&pointer.to_be_bytes());
+                break;
+            }
+        }
+        if start < POINTER_MAX && self.bytes.len() + 1 < usize::from(u16::MAX) && name.len() > 1 {
+            self.names.push((start, name.to_vec()));
+        }
+    }
+
+    /// The offset at which a name can be read: in the question, or in a name written before.
+    fn known(&self, name: &[u8]) -> Option<usize> {
+        let within = |whole: &[u8]| {
+            suffixes(whole).find(|suffix| suffix.eq_ignore_ascii_case(name)).map(|suffix| whole.len() - suffix.len())
+        };
+        // The first label of a wildcard is not in the question: the QNAME has other labels there.
+        let asked = within(self.question).filter(|at| !(self.is_wildcard && *at == 0)).map(|at| HEADER_LEN + at);
+        asked.or_else(|| {
+            self.names
+                .iter()
+                .find_map(|(start, written)| Some(start + within(written)?))
+                .filter(|offset| *offset < POINTER_MAX)
+        })
+    }
+}
+
+/// RFC 2181 section 5.2.
+fn lowest_ttl(set: &[Record]) -> u32 {
+    set.iter().map(|record| record.ttl).min().unwrap_or(0)
+}
+
+/// The name at the start of some bytes that have it uncompressed.
+fn uncompressed(bytes: &[u8]) -> &[u8] {
+    let rest = suffixes(bytes).last().map_or(0, <[u8]>::len);
+    // The last suffix is what begins with the root label.
+    &bytes[..bytes.len() - rest + usize::from(rest > 0)]
+}
