@@ -1,4 +1,5 @@
 //! What an answer costs: `respond KIND COUNT` asks COUNT times, to be run under an instruction counter; `respond time [KIND]` prints the time.
+//! `respond load NAME FILE` loads a zone and prints how long that took.
 //!
 //! ```text
 //! valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/deps/respond-... exact 1000
@@ -10,7 +11,7 @@ use std::{env, hint::black_box, process::ExitCode, time::Instant};
 
 use responder::{
     answer::{Limits, Outcome, Transport, respond},
-    zone::Zones,
+    zone::{Source, Zones},
 };
 
 /// Kinds of query: name, QTYPE, with EDNS.
@@ -40,6 +41,7 @@ fn main() -> ExitCode {
             }
         }
         ["time", kind] if known(kind).is_some() => known(kind).into_iter().for_each(|kind| time(&zones, kind)),
+        ["load", name, file] => load(name, file),
         [kind, count] => match (known(kind), count.parse()) {
             (Some(kind), Ok(count)) => ask(&zones, kind, count),
             _ => return usage(),
@@ -49,9 +51,22 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+fn load(name: &str, file: &str) {
+    let start = Instant::now();
+    let loaded = Zones::load(&[Source { name: name.to_owned(), file: file.into() }]);
+    let elapsed = start.elapsed().as_secs_f64();
+    match loaded {
+        Ok(zones) => println!("{} records in {elapsed:.3} s", zones.summary()[0].records),
+        Err(errors) => println!("{errors}"),
+    }
+}
+
 fn usage() -> ExitCode {
     let kinds: Vec<&str> = KINDS.iter().map(|(name, ..)| *name).collect();
-    eprintln!("usage: respond KIND COUNT | respond [time [KIND]], with KIND one of: {}", kinds.join(" "));
+    eprintln!(
+        "usage: respond KIND COUNT | respond [time [KIND]] | respond load NAME FILE, with KIND one of: {}",
+        kinds.join(" ")
+    );
     ExitCode::from(2)
 }
 
