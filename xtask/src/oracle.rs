@@ -100,20 +100,19 @@ impl Oracle {
             authorities: None,
             glue: Vec::new(),
         };
+        let Some(zone) = self.zone_of(name) else {
+            expected.kind = Kind::Refused;
+            expected.rcode = ResponseCode::Refused;
+            expected.authoritative = false;
+            expected.authorities = Some(Vec::new());
+            return expected;
+        };
         let mut target = name.clone();
         let mut asked = BTreeSet::new();
-        // Each step is one name; only an alias leads to another.
-        while asked.insert(target.clone()) && asked.len() <= CHAIN_MAX {
+        // Each step is one name; only an alias leads to another. A chain ends where it leaves the zone, even into another of ours:
+        // resolvers take nothing about a zone from an answer of another one, and ask again.
+        while zone.origin.zone_of(&target) && asked.insert(target.clone()) && asked.len() <= CHAIN_MAX {
             let first = asked.len() == 1;
-            let Some(zone) = self.zone_of(&target) else {
-                if first {
-                    expected.kind = Kind::Refused;
-                    expected.rcode = ResponseCode::Refused;
-                    expected.authoritative = false;
-                    expected.authorities = Some(Vec::new());
-                }
-                return expected;
-            };
             if let Some((cut, servers)) = zone.delegation(&target) {
                 // AA is about the first name of the answer section (RFC 1034 section 4.1.1).
                 expected.authoritative = !first;
@@ -339,6 +338,11 @@ impl Expected {
         message
     }
 
+    /// Records in all sections.
+    pub fn records(&self) -> usize {
+        self.answers.len() + self.authorities.as_ref().map_or(0, Vec::len) + self.glue.len()
+    }
+
     fn fits(&self, query: &Message) -> bool {
         let room = query.edns.as_ref().map_or(PLAIN_PAYLOAD, |edns| usize::from(edns.max_payload()));
         self.message(query).to_vec().is_ok_and(|bytes| bytes.len() <= room)
@@ -454,12 +458,21 @@ sub IN NS ns.elsewhere.example.
 ns.sub IN A 192.0.2.4
 ";
 
+    const ELSEWHERE: &str = "\
+$ORIGIN elsewhere.example.
+$TTL 3600
+@ IN SOA ns hostmaster 1 7200 3600 1209600 300
+@ IN NS ns
+www IN A 192.0.2.5
+";
+
     fn name(name: &str) -> Name {
         Name::from_ascii(name).expect("a name")
     }
 
     fn oracle() -> Oracle {
-        Oracle { zones: vec![Zone::parse("example.com", ZONE, None).expect("a zone")] }
+        let zone = |name, text| Zone::parse(name, text, None).expect("a zone");
+        Oracle { zones: vec![zone("example.com", ZONE), zone("elsewhere.example", ELSEWHERE)] }
     }
 
     /// The numbers are the records in the answer and authority section and of glue.

@@ -128,6 +128,9 @@ impl Report {
             }
             now
         };
+        let mut kernel_dropped = growth(&["/interfaces/*/queues/*/kernel"]);
+        // Counts how often the kernel found nothing to send, which is no loss.
+        kernel_dropped.remove("tx_ring_empty_descs");
         let answered = |status: &Value| status["kernel_path"]["udp"]["answered"].as_u64().unwrap_or(0);
         Ok(Self {
             seconds,
@@ -157,7 +160,7 @@ impl Report {
                 "/kernel_path/udp/dropped",
                 "/kernel_path/tcp/dropped",
             ]),
-            kernel_dropped: growth(&["/interfaces/*/queues/*/kernel"]),
+            kernel_dropped,
             verdicts: growth(&["/interfaces/*/verdicts"]),
             kernel_path_answered: answered(after).saturating_sub(answered(before)),
             codes: variants.codes,
