@@ -40,10 +40,13 @@ const READY_MAX: Duration = Duration::from_secs(20);
 /// How long the server has to end.
 const END_MAX: Duration = Duration::from_secs(5);
 
+/// How often the line is renewed that shows what the server does.
+const LINE_EVERY: Duration = Duration::from_secs(1);
+
 /// How long to ask before the lab is left to the user.
 const FIRST_REPORT_SECONDS: u64 = 5;
 
-/// Flows: enough for each of a few queues to get its share.
+/// Flows, or two for each queue if that is more.
 const FLOWS: usize = 64;
 
 /// Lines of the server's output that are kept.
@@ -73,6 +76,9 @@ pub struct Flags {
     /// Write the figures to this file, too.
     #[arg(long, value_name = "FILE", conflicts_with = "iface")]
     json: Option<PathBuf>,
+    /// More flags for `responder serve`.
+    #[arg(last = true, value_name = "SERVE FLAGS")]
+    serve: Vec<String>,
     /// Swap the CPUs of the first two workers while they are asked, to see that the matrix is measured.
     #[arg(long, hide = true)]
     cross: bool,
@@ -102,6 +108,7 @@ fn on_nic(flags: &Flags, responder: &Path) -> anyhow::Result<ExitCode> {
             serve.arg(flag).arg(value);
         }
     }
+    serve.args(&flags.serve);
     println!("{}", setup::shown(&serve));
     Err(serve.exec()).with_context(|| format!("starting {}", responder.display()))
 }
@@ -118,7 +125,7 @@ fn in_lab(flags: &Flags, responder: &Path) -> anyhow::Result<ExitCode> {
 
     let lab = Lab::up(&lab::Options { queues })?;
     println!("lab: {} and {}, a veth pair with {queues} queues", lab.server.namespace, lab.client.namespace);
-    let server = Server::start(&lab, responder, &zones, flags.cpus.as_deref())?;
+    let server = Server::start(&lab, responder, &zones, flags)?;
     let asked = server.ask(&lab, flags, &zones, &stop).and_then(|report| {
         if flags.seconds.is_none() && !stop.load(Ordering::Relaxed) {
             server.stay(&lab, &stop)?;
@@ -183,14 +190,15 @@ struct Server {
 
 impl Server {
     /// Starts it and waits until it is ready.
-    fn start(lab: &Lab, responder: &Path, zones: &[(String, PathBuf)], cpus: Option<&str>) -> anyhow::Result<Self> {
+    fn start(lab: &Lab, responder: &Path, zones: &[(String, PathBuf)], flags: &Flags) -> anyhow::Result<Self> {
         let control = lab.directory.join("control.sock");
         let mut serve = lab.command(Side::Server, responder);
         serve.args(["serve", "--iface", lab.server.interface]).arg("--control").arg(&control);
         add_zones(&mut serve, zones);
-        if let Some(cpus) = cpus {
-            serve.args(["--cpus", cpus]);
+        if let Some(cpus) = &flags.cpus {
+            serve.arg("--cpus").arg(cpus);
         }
+        serve.args(&flags.serve);
         // A group of its own: Ctrl-C is for us, who end the server after its last figures are read.
         serve.process_group(0).stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = serve.spawn().with_context(|| format!("starting {}", responder.display()))?;
@@ -235,7 +243,7 @@ impl Server {
             server_v6: lab.server.v6,
             seconds: Some(flags.seconds.unwrap_or(FIRST_REPORT_SECONDS)),
             rate: flags.rate,
-            flows: FLOWS,
+            flows: FLOWS.max(2 * lab.queues as usize),
         };
         let mut to_cross = flags.cross;
         let terminal = std::io::stderr().is_terminal();
@@ -251,6 +259,9 @@ impl Server {
             }
             Ok(())
         };
+        if terminal {
+            eprint!("opening {} flows and learning which queue each takes ...", plan.flows);
+        }
         let report = ask::run(lab, &plan, &mut || self.status(), stop, &mut progress);
         if terminal {
             eprint!("\r\x1b[K");
@@ -274,9 +285,25 @@ impl Server {
             self.responder.display(),
             self.control.display()
         );
+        if !setup::is_on_path("dig") {
+            println!("`dig` comes with the package bind9-dnsutils.\n");
+        }
+        let terminal = std::io::stderr().is_terminal();
+        let mut before = None;
+        let mut next_line = Instant::now();
         while !stop.load(Ordering::Relaxed) {
             self.check_lives()?;
+            if terminal && Instant::now() >= next_line {
+                next_line += LINE_EVERY;
+                let answered = answered(&self.status()?);
+                let new = answered - before.replace(answered).unwrap_or(answered);
+                eprint!("\r\x1b[K{answered} queries answered, {new} in the last second");
+                let _ = std::io::stderr().flush();
+            }
             thread::sleep(Duration::from_millis(100));
+        }
+        if terminal {
+            eprintln!();
         }
         Ok(())
     }
@@ -320,6 +347,14 @@ impl Drop for Server {
         let _ = child.kill();
         let _ = child.wait();
     }
+}
+
+/// Queries answered so far, on both paths.
+fn answered(status: &Value) -> u64 {
+    let kernel = ["udp", "tcp"].map(|path| &status["kernel_path"][path]);
+    let interfaces = status["interfaces"].as_array().into_iter().flatten();
+    let queues = interfaces.filter_map(|interface| interface["queues"].as_array()).flatten();
+    queues.chain(kernel).filter_map(|counts| counts["answered"].as_u64()).sum()
 }
 
 /// Swaps the CPUs of the first two workers.
