@@ -1,6 +1,7 @@
 //! The project's tools as a library, so that the integration tests build the same lab.
 
 pub mod ask;
+pub mod dig;
 pub mod ebpf;
 pub mod lab;
 pub mod matrix;
