@@ -102,6 +102,7 @@ impl Oracle {
             glue: Vec::new(),
         };
         let mut target = name.clone();
+        let mut home = None;
         let mut asked = BTreeSet::new();
         // Each step is one name; only an alias leads to another.
         while asked.insert(target.clone()) && asked.len() <= CHAIN_MAX {
@@ -115,6 +116,10 @@ impl Oracle {
                 }
                 return expected;
             };
+            // A chain is followed inside its zone; into another one, ours or not, resolvers ask on by themselves.
+            if *home.get_or_insert(&zone.origin) != &zone.origin {
+                return expected;
+            }
             if let Some((cut, servers)) = zone.delegation(&target) {
                 // AA is about the first name of the answer section (RFC 1034 section 4.1.1).
                 expected.authoritative = !first;
@@ -400,7 +405,13 @@ ns.sub IN A 192.0.2.4
     }
 
     fn oracle() -> Oracle {
-        Oracle { zones: vec![Zone::parse("example.com", ZONE, None).expect("a zone")] }
+        Oracle {
+            zones: vec![
+                Zone::parse("example.com", ZONE, None).expect("a zone"),
+                Zone::parse("elsewhere.example", "@ 60 IN SOA ns m 1 2 3 4 5\nwww 60 IN A 192.0.2.9\n", None)
+                    .expect("a zone"),
+            ],
+        }
     }
 
     /// The numbers are the records in the answer and authority section and of glue.

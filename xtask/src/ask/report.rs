@@ -129,6 +129,9 @@ impl Report {
             }
             now
         };
+        let mut kernel_dropped = growth(&["/interfaces/*/queues/*/kernel"]);
+        // Counts how often there was nothing to send.
+        kernel_dropped.remove("tx_ring_empty_descs");
         let answered = |status: &Value| status["kernel_path"]["udp"]["answered"].as_u64().unwrap_or(0);
         Ok(Self {
             seconds,
@@ -158,7 +161,7 @@ impl Report {
                 "/kernel_path/udp/dropped",
                 "/kernel_path/tcp/dropped",
             ]),
-            kernel_dropped: growth(&["/interfaces/*/queues/*/kernel"]),
+            kernel_dropped,
             verdicts: growth(&["/interfaces/*/verdicts"]),
             kernel_path_answered: answered(after).saturating_sub(answered(before)),
             codes: variants.codes,

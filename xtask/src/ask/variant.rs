@@ -18,9 +18,8 @@ use crate::{
 
 /// Of more questions only so many are asked, spread over all.
 const QUESTIONS_MAX: usize = 5_000;
-/// Wrong replies and good ones that are kept to be shown.
+/// Wrong replies that are kept to be shown.
 const FAULTS_SHOWN: usize = 3;
-const EXAMPLES_SHOWN: usize = 5;
 /// Right replies to one query that are known by their bytes: a server may turn the order of records.
 const KNOWN_MAX: usize = 8;
 
@@ -114,7 +113,7 @@ impl Variants {
                 variant.right.push(reply[2..].to_vec());
             }
             let kind = variant.expected.kind;
-            if self.examples.len() < EXAMPLES_SHOWN {
+            if kind != Kind::Refused {
                 self.examples.entry(kind).or_insert(got);
             }
             return true;
