@@ -19,8 +19,11 @@ use crate::matrix::{self, Cell};
 const RATE_MIN: f64 = 20_000.0;
 /// With fewer queries the shares say nothing.
 const SHARED_MIN: u64 = 1_000;
-/// Of an even share, each queue must have so much; each family of all.
+/// Of an even share, each queue must have so much. The hash of the ports spreads few flows unevenly over many queues.
+const FEW_QUEUES: usize = 2;
 const QUEUE_SHARE_MIN: f64 = 0.5;
+const QUEUE_SHARE_MIN_OF_MANY: f64 = 0.1;
+/// Of all, each family must have so much.
 const FAMILY_SHARE_MIN: f64 = 0.2;
 
 /// A wrong reply.
@@ -208,7 +211,8 @@ impl Report {
         }
 
         if self.right >= SHARED_MIN {
-            let share_min = QUEUE_SHARE_MIN / float(self.queues.len() as u64);
+            let of_even = if self.queues.len() <= FEW_QUEUES { QUEUE_SHARE_MIN } else { QUEUE_SHARE_MIN_OF_MANY };
+            let share_min = of_even / float(self.queues.len() as u64);
             let small = |shares: &[Share], min: f64| -> Vec<String> {
                 let small = shares.iter().filter(|share| share.share < min);
                 small
