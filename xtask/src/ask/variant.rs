@@ -11,13 +11,15 @@ use hickory_proto::{
 };
 
 use super::report::Fault;
-use crate::oracle::{self, EDNS_PAYLOAD, Expected, Kind, Oracle};
+use crate::{
+    dig::{self, dig},
+    oracle::{EDNS_PAYLOAD, Expected, Kind, Oracle},
+};
 
 /// Of more questions only so many are asked, spread over all.
 const QUESTIONS_MAX: usize = 5_000;
-/// Wrong replies and good ones that are kept to be shown.
+/// Wrong replies that are kept to be shown.
 const FAULTS_SHOWN: usize = 3;
-const EXAMPLES_SHOWN: usize = 5;
 /// Right replies to one query that are known by their bytes: a server may turn the order of records.
 const KNOWN_MAX: usize = 8;
 
@@ -103,7 +105,7 @@ impl Variants {
             Err(error) => Some(format!("it cannot be decoded: {error}")),
         };
         let got = match &decoded {
-            Ok(message) => oracle::dig(message),
+            Ok(message) => dig(message),
             Err(_) => format!("{reply:02x?}\n"),
         };
         let Some(sentence) = fault else {
@@ -111,13 +113,13 @@ impl Variants {
                 variant.right.push(reply[2..].to_vec());
             }
             let kind = variant.expected.kind;
-            if self.examples.len() < EXAMPLES_SHOWN {
+            if kind != Kind::Refused {
                 self.examples.entry(kind).or_insert(got);
             }
             return true;
         };
         if self.faults.len() < FAULTS_SHOWN {
-            let expected = oracle::dig(&variant.expected.message(&variant.query));
+            let expected = dig(&variant.expected.message(&variant.query));
             self.faults.push(Fault { sentence, expected, got });
         }
         false
@@ -125,7 +127,7 @@ impl Variants {
 }
 
 fn count(codes: &mut BTreeMap<String, u64>, code: ResponseCode) {
-    let name = oracle::code(code);
+    let name = dig::code(code);
     // No allocation for the names that are there.
     if let Some(count) = codes.get_mut(name.as_ref()) {
         *count += 1;
