@@ -85,13 +85,13 @@ pub struct Progress {
 
 /// Asks until the plan's time is over or `stop` is set, and reports what came of it.
 ///
-/// `status` gives what `responder status --json` prints; `progress` is called once a second.
+/// `status` gives what `responder status --json` prints; `progress` is called once a second and can end it with an error.
 pub fn run(
     lab: &Lab,
     plan: &Plan,
     status: &mut dyn FnMut() -> anyhow::Result<Value>,
     stop: &AtomicBool,
-    progress: &mut dyn FnMut(&Progress),
+    progress: &mut dyn FnMut(&Progress) -> anyhow::Result<()>,
 ) -> anyhow::Result<Report> {
     let oracle = Oracle::load(&plan.zones)?;
     let mut variants = Variants::new(&oracle)?;
@@ -151,7 +151,7 @@ fn ask(
     variants: &mut Variants,
     flows: &mut [Flow],
     stop: &AtomicBool,
-    progress: &mut dyn FnMut(&Progress),
+    progress: &mut dyn FnMut(&Progress) -> anyhow::Result<()>,
 ) -> anyhow::Result<Duration> {
     for flow in &mut *flows {
         flow.forget()?;
@@ -186,7 +186,7 @@ fn ask(
         }
         if now >= next_progress {
             next_progress += Duration::from_secs(1);
-            progress(&sum(flows, now - start));
+            progress(&sum(flows, now - start))?;
         }
         if batch == due {
             thread::sleep(PAUSE);

@@ -340,6 +340,11 @@ impl Expected {
         message
     }
 
+    /// Records in all sections.
+    pub fn records(&self) -> usize {
+        self.answers.len() + self.authorities.as_ref().map_or(0, Vec::len) + self.glue.len()
+    }
+
     fn fits(&self, query: &Message) -> bool {
         let room = query.edns.as_ref().map_or(PLAIN_PAYLOAD, |edns| usize::from(edns.max_payload()));
         self.message(query).to_vec().is_ok_and(|bytes| bytes.len() <= room)

@@ -4,6 +4,7 @@
 //! matter of [`ask`].
 
 use std::{
+    cell::RefCell,
     fs,
     io::{BufRead as _, BufReader, IsTerminal as _, Write as _},
     os::unix::process::CommandExt as _,
@@ -18,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
 use nix::{
     sched::{CpuSet, sched_setaffinity},
@@ -117,7 +118,7 @@ fn in_lab(flags: &Flags, responder: &Path) -> anyhow::Result<ExitCode> {
 
     let lab = Lab::up(&lab::Options { queues })?;
     println!("lab: {} and {}, a veth pair with {queues} queues", lab.server.namespace, lab.client.namespace);
-    let mut server = Server::start(&lab, responder, &zones, flags.cpus.as_deref())?;
+    let server = Server::start(&lab, responder, &zones, flags.cpus.as_deref())?;
     let asked = server.ask(&lab, flags, &zones, &stop).and_then(|report| {
         if flags.seconds.is_none() && !stop.load(Ordering::Relaxed) {
             server.stay(&lab, &stop)?;
@@ -173,7 +174,8 @@ fn add_zones(serve: &mut Command, zones: &[(String, PathBuf)]) {
 
 /// The server in its namespace. Killed when dropped.
 struct Server {
-    child: Child,
+    /// Looked at while the server's status is asked for, too.
+    child: RefCell<Child>,
     responder: PathBuf,
     control: PathBuf,
     lines: Arc<Mutex<Vec<String>>>,
@@ -208,7 +210,7 @@ impl Server {
                 }
             }
         });
-        let server = Self { child, responder: responder.to_owned(), control, lines };
+        let server = Self { child: RefCell::new(child), responder: responder.to_owned(), control, lines };
         match told.recv_timeout(READY_MAX) {
             Ok(line) => println!("{line}"),
             Err(RecvTimeoutError::Timeout) => {
@@ -221,7 +223,7 @@ impl Server {
 
     /// Asks and shows what came back.
     fn ask(
-        &mut self,
+        &self,
         lab: &Lab,
         flags: &Flags,
         zones: &[(String, PathBuf)],
@@ -236,24 +238,24 @@ impl Server {
             flows: FLOWS,
         };
         let mut to_cross = flags.cross;
-        let mut crossed = Ok(());
         let terminal = std::io::stderr().is_terminal();
         let mut progress = |progress: &ask::Progress| {
+            self.check_lives()?;
             if std::mem::take(&mut to_cross) {
-                crossed = self.status().and_then(|status| cross(&status));
+                cross(&self.status()?)?;
             }
             if terminal {
                 let ask::Progress { elapsed, sent, right, wrong, lost } = progress;
                 eprint!("\r\x1b[K{} s: {sent} asked, {right} right, {wrong} wrong, {lost} lost", elapsed.as_secs());
                 let _ = std::io::stderr().flush();
             }
+            Ok(())
         };
         let report = ask::run(lab, &plan, &mut || self.status(), stop, &mut progress);
         if terminal {
             eprint!("\r\x1b[K");
         }
         let report = report?;
-        crossed?;
 
         print!("{}", report.render(std::io::stdout().is_terminal()));
         if let Some(path) = &flags.json {
@@ -264,7 +266,7 @@ impl Server {
     }
 
     /// Keeps the lab up until it is to stop, or the server ends.
-    fn stay(&mut self, lab: &Lab, stop: &AtomicBool) -> anyhow::Result<()> {
+    fn stay(&self, lab: &Lab, stop: &AtomicBool) -> anyhow::Result<()> {
         println!(
             "\nThe lab stays until Ctrl-C. To ask by hand:\n\n    ip netns exec {} dig @{} www.example.com\n    {} status --control {}\n",
             lab.client.namespace,
@@ -273,12 +275,16 @@ impl Server {
             self.control.display()
         );
         while !stop.load(Ordering::Relaxed) {
-            if let Some(status) = self.child.try_wait()? {
-                bail!("the server has ended by itself: {status}");
-            }
+            self.check_lives()?;
             thread::sleep(Duration::from_millis(100));
         }
         Ok(())
+    }
+
+    /// An error once it has ended, which it has to do only when asked.
+    fn check_lives(&self) -> anyhow::Result<()> {
+        let ended = self.child.borrow_mut().try_wait().context("looking after the server")?;
+        ended.map_or(Ok(()), |status| Err(anyhow!("the server has ended by itself: {status}")))
     }
 
     /// What `responder status` says.
@@ -289,11 +295,11 @@ impl Server {
     }
 
     /// Asks the server to end, which it does with 0.
-    fn end(&mut self) -> anyhow::Result<()> {
-        kill(Pid::from_raw(i32::try_from(self.child.id())?), Signal::SIGTERM).context("ending the server")?;
+    fn end(&self) -> anyhow::Result<()> {
+        kill(Pid::from_raw(i32::try_from(self.child.borrow().id())?), Signal::SIGTERM).context("ending the server")?;
         let asked = Instant::now();
         while asked.elapsed() < END_MAX {
-            if let Some(status) = self.child.try_wait()? {
+            if let Some(status) = self.child.borrow_mut().try_wait()? {
                 ensure!(status.success(), "the server ended with {status}");
                 return Ok(());
             }
@@ -310,8 +316,9 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // After its end both do nothing.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let child = self.child.get_mut();
+        let _ = child.kill();
+        let _ = child.wait();
     }
 }
 
