@@ -40,13 +40,24 @@ pub fn run(flags: Serve) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Loads what the service answers from.
+/// Loads what the service answers from, and says what was loaded.
 fn load(config: &Config) -> Result<Service> {
-    Ok(match config.service {
-        ServiceKind::Dns => Service::Dns(Arc::new(Zones::load(&config.zones)?)),
-        ServiceKind::Echo => Service::Echo,
-        ServiceKind::Sink => Service::Sink,
-    })
+    let zones = match config.service {
+        ServiceKind::Echo => return Ok(Service::Echo),
+        ServiceKind::Sink => return Ok(Service::Sink),
+        ServiceKind::Dns => {
+            let started = Instant::now();
+            eprintln!("loading {} zones", config.zones.len());
+            let zones = Zones::load(&config.zones)?;
+            let records: usize = zones.summary().iter().map(|zone| zone.records).sum();
+            eprintln!("loaded {records} records in {:.2} s", started.elapsed().as_secs_f64());
+            zones
+        }
+    };
+    for warning in zones.summary().iter().flat_map(|zone| &zone.warnings) {
+        eprintln!("warning: {warning}");
+    }
+    Ok(Service::Dns(Arc::new(zones)))
 }
 
 async fn serve(config: &Config, service: Service) -> Result<()> {
