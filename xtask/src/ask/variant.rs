@@ -14,7 +14,10 @@ use hickory_proto::{
 };
 
 use super::report::Fault;
-use crate::oracle::{self, EDNS_PAYLOAD, Expected, Kind, Oracle};
+use crate::{
+    dig::{self, dig},
+    oracle::{EDNS_PAYLOAD, Expected, Kind, Oracle},
+};
 
 /// Of more questions only so many are asked, spread over all.
 const QUESTIONS_MAX: usize = 5_000;
@@ -123,7 +126,7 @@ impl Variants {
             Err(error) => Some(format!("it cannot be decoded: {error}")),
         };
         let got = match &decoded {
-            Ok(message) => oracle::dig(message),
+            Ok(message) => dig(message),
             Err(_) => format!("{reply:02x?}\n"),
         };
         let Some(sentence) = fault else {
@@ -136,7 +139,7 @@ impl Variants {
             return true;
         };
         if self.faults.len() < FAULTS_SHOWN && self.faulty.insert(variant.question()) {
-            let expected = oracle::dig(&variant.expected.message(&variant.query));
+            let expected = dig(&variant.expected.message(&variant.query));
             self.faults.push(Fault { sentence, expected, got });
         }
         false
@@ -144,7 +147,7 @@ impl Variants {
 }
 
 fn count(codes: &mut BTreeMap<String, u64>, code: ResponseCode) {
-    let name = oracle::code(code);
+    let name = dig::code(code);
     // No allocation for the names that are there.
     if let Some(count) = codes.get_mut(name.as_ref()) {
         *count += 1;
