@@ -142,7 +142,7 @@ fn bad_arguments_are_refused_in_a_sentence() {
         (&["--zone", "example.com"], 1, "NAME=FILE is expected"),
         (&["--zone", "example.com=/no/such/file"], 1, "/no/such/file"),
         (&["--zone", &broken], 1, &line_3),
-        (&["--cpus", "4000"], 1, "CPU 4000"),
+        (&["--cpus", "1000"], 1, "CPU 1000"),
         (&["--iface", "no-such-nic"], 1, "no-such-nic"),
         (&["--for", "0"], 2, "--for"),
         (&["--iface", "lo", "--for", "3"], 2, "cannot be used with"),

@@ -266,7 +266,8 @@ impl Server {
         if terminal {
             eprint!("\r\x1b[K");
         }
-        let report = report?;
+        // That the server is gone explains whatever else went wrong.
+        let report = report.map_err(|error| self.check_lives().err().unwrap_or(error))?;
 
         print!("{}", report.render(std::io::stdout().is_terminal()));
         if let Some(path) = &flags.json {
