@@ -56,17 +56,10 @@ impl Running {
         let mut command = run(&["--for", "60"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
         let stdout = child.stdout.as_mut().expect("piped");
-        let mut lab = None;
-        for line in BufReader::new(stdout).lines() {
-            let line = line.expect("it prints text");
-            if let Some(names) = line.strip_prefix("lab: ") {
-                lab = names.split("-srv").next().map(str::to_owned);
-            }
-            if line.starts_with("ready") {
-                return Self { child, lab: lab.expect("the lab is named before the server is ready") };
-            }
-        }
-        panic!("the server did not get ready");
+        let mut lines = BufReader::new(stdout).lines().map(|line| line.expect("it prints text"));
+        let lab = lines.find_map(|line| Some(line.strip_prefix("lab: ")?.split("-srv").next()?.to_owned()));
+        assert!(lines.any(|line| line.starts_with("ready")), "the server did not get ready");
+        Self { child, lab: lab.expect("the lab is named before the server is ready") }
     }
 
     fn namespaces(&self) -> [PathBuf; 2] {
