@@ -44,9 +44,9 @@ pub fn lab(queues: u32) -> Lab {
 /// When RESPONDER does not name it.
 #[must_use]
 pub fn responder() -> PathBuf {
-    let path = env::var_os("RESPONDER").map(PathBuf::from).expect(
-        "RESPONDER names no binary: run `cargo xtask test`, or set it to the path of a built `responder`",
-    );
+    let path = env::var_os("RESPONDER")
+        .map(PathBuf::from)
+        .expect("RESPONDER names no binary: run `cargo xtask test`, or set it to the path of a built `responder`");
     assert!(path.is_file(), "RESPONDER={}: there is no such file", path.display());
     path
 }
@@ -73,12 +73,8 @@ pub fn serve(lab: &Lab, flags: &[&str]) -> (Command, PathBuf) {
 /// # Panics
 /// When it has not ended in time.
 pub fn ended(command: &mut Command) -> Output {
-    let mut child = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it can be started");
+    let mut child =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it can be started");
     let deadline = Instant::now() + PATIENCE;
     while child.try_wait().expect("it is our child").is_none() {
         if Instant::now() > deadline {
@@ -150,8 +146,7 @@ impl Server {
     #[must_use]
     pub fn start(lab: &Lab, flags: &[&str]) -> Self {
         let (mut command, control) = serve(lab, flags);
-        let mut child =
-            command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the server can be started");
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the server can be started");
         let stderr = child.stderr.take().expect("it is a pipe");
         let lines = Arc::new(Mutex::new(vec![]));
         let kept = Arc::clone(&lines);
