@@ -35,7 +35,14 @@ use crate::{
 
 /// Serves until a signal.
 pub fn run(flags: Serve) -> Result<ExitCode> {
-    let config = Config::new(flags)?;
+    let config = match Config::new(flags) {
+        Ok(config) => config,
+        // As for what the parser itself refuses.
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            return Ok(ExitCode::from(2));
+        }
+    };
     let service = load(&config)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
