@@ -150,44 +150,51 @@ enum Found<'a> {
     NotOurs,
 }
 
-/// Walks from the last label to the first. A zone's names are closed under their ancestors down to the apex, so the first name that is missing
-/// ends the walk in that zone; a zone of ours may still begin further down, if there is one with so many labels.
+/// Walks from the root to the whole name. A zone's names are closed under their ancestors down to the apex, so the first name that is missing
+/// ends the walk in that zone, and so does a delegation or a DNAME. A zone of ours may still begin further down, if there is one with so many
+/// labels, and then it is the nearest one and answers (RFC 1034 section 4.3.2 step 2).
 fn find<'a>(table: &'a Table, deepest_apex: usize, name: &Name) -> Found<'a> {
     let mut state = table.key();
     let mut hashes = state;
     let mut encloser: Option<Node<'a>> = None;
-    let mut gap = false;
-    for index in (0..name.labels()).rev() {
+    let mut barrier: Option<Found<'a>> = None;
+    // Whether the zone that was entered last has ended, or none has been entered: only an apex counts then.
+    let mut outside = true;
+    for index in (0..=name.labels()).rev() {
         let depth = name.labels() - index;
-        if gap && depth > deepest_apex {
+        if outside && depth > deepest_apex {
             break;
         }
-        let (padded, length) = name.label(index);
-        state = state.label(padded, length);
+        if depth > 0 {
+            let (padded, length) = name.label(index);
+            state = state.label(padded, length);
+        }
         let suffix = name.suffix(index);
         let node = table.find_hashed(state.finish(), |candidate| candidate == suffix);
-        let Some(node) = node.filter(|node| !gap || node.is(Flags::APEX)) else {
-            gap |= encloser.is_some();
+        let Some(node) = node.filter(|node| !outside || node.is(Flags::APEX)) else {
+            outside = true;
             continue;
         };
+        (encloser, hashes, barrier) = (Some(node), state, None);
         if node.is(Flags::CUT) {
-            return Found::Cut(node);
-        }
-        if index == 0 {
+            barrier = Some(Found::Cut(node));
+        } else if index == 0 {
             return Found::Exact(node);
+        } else if node.is(Flags::DNAME) {
+            barrier = Some(Found::Dname(node));
         }
-        if node.is(Flags::DNAME) {
-            return Found::Dname(node);
-        }
-        (encloser, hashes, gap) = (Some(node), state, false);
+        outside = barrier.is_some();
     }
     let Some(encloser) = encloser else { return Found::NotOurs };
+    if let Some(barrier) = barrier {
+        return barrier;
+    }
     // RFC 4592 section 3.3.1: the source of synthesis is the asterisk label below the closest encloser, and no other.
     let wildcard = hashes.label(&[1, b'*', 0, 0, 0, 0, 0, 0], 2);
     let is_wildcard = |candidate: &[u8]| candidate.strip_prefix(b"\x01*") == Some(encloser.name());
     match table.find_hashed(wildcard.finish(), is_wildcard) {
-        Some(node) => Found::Wildcard(node),
-        None => Found::NoName(encloser.zone()),
+        Some(node) if node.zone() == encloser.zone() => Found::Wildcard(node),
+        _ => Found::NoName(encloser.zone()),
     }
 }
 
@@ -211,7 +218,7 @@ impl Reply<'_> {
         let mut length = bytes.len();
         if length > room {
             length = answer.required();
-            counts.additional = 0;
+            counts.additional = answer.required_additional();
             if length > room || length == bytes.len() {
                 return self.truncated(answer.is_authoritative());
             }
@@ -258,8 +265,9 @@ impl Reply<'_> {
     fn rewrite(self, node: Node<'_>) -> Outcome {
         let Some(dname) = node.answer(code::TYPE_DNAME) else { return self.status(Rcode::ServFail) };
         let record = dname.bytes();
-        // Owner pointer, type, class, TTL, length, then the target, never compressed (RFC 6672 section 2.5).
-        let (Some(ttl), Some(target)) = (record.get(6..10), record.get(12..dname.required())) else {
+        // Owner, a pointer or the root; type, class, TTL, length; the target, never compressed (RFC 6672 section 2.5).
+        let owner_len = if record.first() == Some(&0) { 1 } else { 2 };
+        let (Some(ttl), Some(target)) = (record.get(owner_len + 4..owner_len + 8), record.get(owner_len + 10..)) else {
             return self.status(Rcode::ServFail);
         };
         let name = self.query.name.bytes();
