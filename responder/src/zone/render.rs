@@ -41,13 +41,13 @@ pub(super) fn zone(zone: &Checked<'_>, index: u32, all: &[Checked<'_>], table: &
             Kind::Occluded | Kind::Child => {}
             Kind::Cut => table.insert(name, Flags::CUT, index, &cut(zone, owner)),
             Kind::Ordinary => {
-                let mut answers = ordinary(zone, owner);
+                let mut answers = ordinary(zone, owner, all);
                 let mut flags = if name == apex { Flags::APEX } else { Flags::default() };
                 if !zone.set(owner, TYPE_DNAME).is_empty() {
                     flags = flags.with(Flags::DNAME);
                 }
                 if name == apex {
-                    if let Some(parent) = parent_of(apex, all) {
+                    if let Some(parent) = suffixes(apex).nth(1).and_then(|above| zone_of(above, all)) {
                         // RFC 4035 section 3.1.4.1: DS is the parent's to answer, even at the name of our own apex.
                         answers.retain(|(rtype, _)| *rtype != TYPE_DS);
                         answers.push((TYPE_DS, delegation_signer(parent, apex)));
@@ -76,11 +76,6 @@ pub(super) fn zone(zone: &Checked<'_>, index: u32, all: &[Checked<'_>], table: &
     }
 }
 
-/// The zone of ours that is next above an apex.
-fn parent_of<'z, 'a>(apex: &[u8], all: &'z [Checked<'a>]) -> Option<&'z Checked<'a>> {
-    suffixes(apex).skip(1).find_map(|suffix| all.iter().find(|zone| zone.content.apex == suffix))
-}
-
 fn serial(zone: &Checked<'_>) -> u32 {
     let soa = soa(zone).map(|record| zone.content.data(record)).unwrap_or_default();
     // Serial, refresh, retry, expire, minimum.
@@ -92,38 +87,39 @@ fn soa<'a>(zone: &Checked<'a>) -> Option<&'a Record> {
 }
 
 /// An answer for each RRset of a name; for an alias, one for each type at its end and one for all others.
-fn ordinary(zone: &Checked<'_>, owner: &Owner) -> Vec<(u16, Rendered)> {
+fn ordinary(zone: &Checked<'_>, owner: &Owner, all: &[Checked<'_>]) -> Vec<(u16, Rendered)> {
     if let Some(alias) = zone.set(owner, TYPE_CNAME).first() {
-        return aliased(zone, zone.name(owner), alias);
+        return aliased(zone, zone.name(owner), alias, all);
     }
     zone.sets(owner)
         .map(|set| {
-            let mut sections = Sections::new(zone, zone.name(owner));
-            sections.answer_set(zone.name(owner), set);
-            sections.addresses_for(set);
+            let mut sections = Sections::new(zone.name(owner));
+            sections.answer_set(zone, zone.name(owner), set);
+            sections.addresses_for(zone, set);
             (set[0].rtype, sections.finish(Rcode::NoError, true))
         })
         .collect()
 }
 
-/// Follows an alias through the zone (RFC 1034 section 3.6.2).
-fn aliased(zone: &Checked<'_>, owner: &[u8], alias: &Record) -> Vec<(u16, Rendered)> {
-    let content = zone.content;
-    let mut chain: Vec<(Vec<u8>, &Record)> = vec![(owner.to_vec(), alias)];
+/// Follows an alias through the zones that are served (RFC 1034 section 3.6.2).
+fn aliased(first: &Checked<'_>, owner: &[u8], alias: &Record, all: &[Checked<'_>]) -> Vec<(u16, Rendered)> {
+    let mut chain: Vec<(&Checked<'_>, Vec<u8>, &Record)> = vec![(first, owner.to_vec(), alias)];
     let mut seen: HashSet<Vec<u8>> = HashSet::from([owner.to_vec()]);
-    let base = |chain: &[(Vec<u8>, &Record)]| {
-        let mut sections = Sections::new(zone, owner);
-        for (name, record) in chain {
-            sections.answer_set(name, std::slice::from_ref(*record));
+    let base = |chain: &[(&Checked<'_>, Vec<u8>, &Record)]| {
+        let mut sections = Sections::new(owner);
+        for (zone, name, record) in chain {
+            sections.answer_set(zone, name, std::slice::from_ref(*record));
         }
         sections
     };
-    let mut answers = vec![];
-    let mut only = base(&chain);
-    only.close_answer();
-    answers.push((TYPE_CNAME, only.finish(Rcode::NoError, true)));
+    let mut answers = vec![(TYPE_CNAME, base(&chain).finish(Rcode::NoError, true))];
     loop {
-        let target = content.data(chain[chain.len() - 1].1).to_ascii_lowercase();
+        let (zone, _, last) = &chain[chain.len() - 1];
+        let target = zone.content.data(last).to_ascii_lowercase();
+        let Some(zone) = zone_of(&target, all) else {
+            answers.push((ANY_OTHER, base(&chain).finish(Rcode::NoError, true)));
+            return answers;
+        };
         let found = zone.find(&target);
         let end = match &found {
             Found::Owner(end) | Found::Wildcard(end) => Some(*end),
@@ -135,7 +131,7 @@ fn aliased(zone: &Checked<'_>, owner: &[u8], alias: &Record) -> Vec<(u16, Render
                 answers.push((ANY_OTHER, base(&chain).finish(Rcode::NoError, true)));
                 return answers;
             }
-            chain.push((target, next));
+            chain.push((zone, target, next));
             continue;
         }
         let sets: Vec<&[Record]> = match &found {
@@ -149,25 +145,25 @@ fn aliased(zone: &Checked<'_>, owner: &[u8], alias: &Record) -> Vec<(u16, Render
         for set in sets {
             let mut sections = base(&chain);
             // What is too large beside the chain the client gets when it asks on.
-            if sections.fits(&target, set, SECTIONS_MAX) {
-                sections.answer_set(&target, set);
-                sections.addresses_for(set);
+            if sections.fits(zone, &target, set, SECTIONS_MAX) {
+                sections.answer_set(zone, &target, set);
+                sections.addresses_for(zone, set);
             }
             answers.push((set[0].rtype, sections.finish(Rcode::NoError, true)));
         }
         let mut sections = base(&chain);
         let rcode = match found {
             Found::Owner(_) | Found::Wildcard(_) | Found::NoData => {
-                sections.authority_soa();
+                sections.authority_soa(zone);
                 Rcode::NoError
             }
             // RFC 6604 section 3: the code is that of the last name.
             Found::NoName => {
-                sections.authority_soa();
+                sections.authority_soa(zone);
                 Rcode::NxDomain
             }
             Found::Below(cut) => {
-                sections.referral(cut);
+                sections.referral(zone, cut);
                 Rcode::NoError
             }
             Found::Elsewhere => Rcode::NoError,
@@ -177,10 +173,15 @@ fn aliased(zone: &Checked<'_>, owner: &[u8], alias: &Record) -> Vec<(u16, Render
     }
 }
 
+/// The zone of ours that a name is in.
+fn zone_of<'z, 'a>(name: &[u8], all: &'z [Checked<'a>]) -> Option<&'z Checked<'a>> {
+    suffixes(name).find_map(|suffix| all.iter().find(|zone| zone.content.apex == suffix))
+}
+
 /// A delegation: DS from this side of it, and a referral for everything else.
 fn cut(zone: &Checked<'_>, owner: &Owner) -> Vec<(u16, Rendered)> {
-    let mut sections = Sections::new(zone, zone.name(owner));
-    sections.referral(owner);
+    let mut sections = Sections::new(zone.name(owner));
+    sections.referral(zone, owner);
     vec![(TYPE_DS, delegation_signer(zone, zone.name(owner))), (ANY_OTHER, sections.finish(Rcode::NoError, false))]
 }
 
@@ -190,17 +191,15 @@ fn delegation_signer(parent: &Checked<'_>, name: &[u8]) -> Rendered {
     if set.is_empty() {
         return Sections::negative(parent, name, Rcode::NoError);
     }
-    let mut sections = Sections::new(parent, name);
-    sections.answer_set(name, set);
+    let mut sections = Sections::new(name);
+    sections.answer_set(parent, name, set);
     sections.finish(Rcode::NoError, true)
 }
 
 /// The sections behind a question, as they grow.
-struct Sections<'z, 'a> {
-    zone: &'z Checked<'a>,
-    content: &'a Content,
+struct Sections<'q> {
     /// The name that is asked for.
-    question: &'z [u8],
+    question: &'q [u8],
     is_wildcard: bool,
     bytes: Vec<u8>,
     pointers: Vec<u16>,
@@ -211,11 +210,9 @@ struct Sections<'z, 'a> {
     required: Option<(usize, u16)>,
 }
 
-impl<'z, 'a> Sections<'z, 'a> {
-    fn new(zone: &'z Checked<'a>, question: &'z [u8]) -> Self {
+impl<'q> Sections<'q> {
+    fn new(question: &'q [u8]) -> Self {
         Self {
-            zone,
-            content: zone.content,
             question,
             is_wildcard: question.starts_with(b"\x01*"),
             bytes: Vec::new(),
@@ -227,9 +224,9 @@ impl<'z, 'a> Sections<'z, 'a> {
     }
 
     /// The zone's SOA alone.
-    fn negative(zone: &'z Checked<'a>, question: &'z [u8], rcode: Rcode) -> Rendered {
-        let mut sections = Self::new(zone, question);
-        sections.authority_soa();
+    fn negative(zone: &Checked<'_>, question: &'q [u8], rcode: Rcode) -> Rendered {
+        let mut sections = Self::new(question);
+        sections.authority_soa(zone);
         sections.finish(rcode, true)
     }
 
@@ -249,8 +246,8 @@ impl<'z, 'a> Sections<'z, 'a> {
         }
     }
 
-    fn answer_set(&mut self, owner: &[u8], set: &[Record]) {
-        self.counts.answer += self.set(owner, set, lowest_ttl(set));
+    fn answer_set(&mut self, zone: &Checked<'_>, owner: &[u8], set: &[Record]) {
+        self.counts.answer += self.set(zone.content, owner, set, lowest_ttl(set));
     }
 
     /// Everything so far must be sent; what follows may be left out.
@@ -259,35 +256,35 @@ impl<'z, 'a> Sections<'z, 'a> {
     }
 
     /// RFC 2308 section 3: the TTL is the lesser of the SOA's own and its MINIMUM.
-    fn authority_soa(&mut self) {
-        let Some(soa) = soa(self.zone) else { return };
-        let minimum = self.content.data(soa).last_chunk::<4>().map_or(0, |bytes| u32::from_be_bytes(*bytes));
-        let apex = self.content.apex.as_slice();
-        self.counts.authority += self.set(apex, std::slice::from_ref(soa), soa.ttl.min(minimum));
+    fn authority_soa(&mut self, zone: &Checked<'_>) {
+        let Some(soa) = soa(zone) else { return };
+        let minimum = zone.content.data(soa).last_chunk::<4>().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+        let apex = zone.content.apex.as_slice();
+        self.counts.authority += self.set(zone.content, apex, std::slice::from_ref(soa), soa.ttl.min(minimum));
     }
 
     /// The NS records of a delegation, and glue. Addresses of servers within the delegated zone must go along (RFC 9471 section 3); those of servers
     /// elsewhere in this zone are a help.
-    fn referral(&mut self, cut: &Owner) {
-        let name = self.zone.name(cut);
-        let servers = self.zone.set(cut, TYPE_NS);
-        self.counts.authority += self.set(name, servers, lowest_ttl(servers));
+    fn referral(&mut self, zone: &Checked<'_>, cut: &Owner) {
+        let name = zone.name(cut);
+        let servers = zone.set(cut, TYPE_NS);
+        self.counts.authority += self.set(zone.content, name, servers, lowest_ttl(servers));
         let mut seen = HashSet::new();
-        let targets = servers.iter().map(|record| self.content.data(record).to_ascii_lowercase());
+        let targets = servers.iter().map(|record| zone.content.data(record).to_ascii_lowercase());
         let targets = targets.filter(|target| seen.insert(target.clone()));
         let (below, beside): (Vec<_>, Vec<_>) =
             targets.partition(|target| suffixes(target).any(|suffix| suffix == name));
         for target in &below {
-            self.glue(target, SECTIONS_MAX);
+            self.glue(zone, target, SECTIONS_MAX);
         }
         self.close_answer();
         for target in &beside {
-            self.glue(target, ADDITIONAL_MAX);
+            self.glue(zone, target, ADDITIONAL_MAX);
         }
     }
 
     /// Addresses of the hosts that an RRset names, as far as this zone has them.
-    fn addresses_for(&mut self, set: &[Record]) {
+    fn addresses_for(&mut self, zone: &Checked<'_>, set: &[Record]) {
         self.close_answer();
         let skip = match set[0].rtype {
             TYPE_NS => 0,
@@ -298,34 +295,33 @@ impl<'z, 'a> Sections<'z, 'a> {
         let mut seen = HashSet::new();
         for record in set {
             let target =
-                self.content.data(record).get(skip..).map(uncompressed).unwrap_or_default().to_ascii_lowercase();
+                zone.content.data(record).get(skip..).map(uncompressed).unwrap_or_default().to_ascii_lowercase();
             if self.bytes.len() < ADDITIONAL_MAX && seen.insert(target.clone()) {
-                if let Found::Owner(_) = self.zone.find(&target) {
-                    self.glue(&target, ADDITIONAL_MAX);
+                if let Found::Owner(_) = zone.find(&target) {
+                    self.glue(zone, &target, ADDITIONAL_MAX);
                 }
             }
         }
     }
 
     /// A host's addresses, each RRset whole (RFC 2181 section 5) and only while there is room.
-    fn glue(&mut self, target: &[u8], room: usize) {
-        let zone = self.zone;
+    fn glue(&mut self, zone: &Checked<'_>, target: &[u8], room: usize) {
         let Some(owner) = zone.owner(target) else { return };
         for set in [TYPE_A, TYPE_AAAA].map(|rtype| zone.set(owner, rtype)) {
-            if self.fits(target, set, room) {
-                self.counts.additional += self.set(target, set, lowest_ttl(set));
+            if self.fits(zone, target, set, room) {
+                self.counts.additional += self.set(zone.content, target, set, lowest_ttl(set));
             }
         }
     }
 
     /// Whether an RRset fits into what is left of `room`, with its owner written once and pointed at then.
-    fn fits(&self, owner: &[u8], set: &[Record], room: usize) -> bool {
-        let size: usize = set.iter().map(|record| 12 + self.content.data(record).len()).sum();
+    fn fits(&self, zone: &Checked<'_>, owner: &[u8], set: &[Record], room: usize) -> bool {
+        let size: usize = set.iter().map(|record| 12 + zone.content.data(record).len()).sum();
         self.bytes.len() + owner.len() + size <= room
     }
 
     /// Writes records of one owner and type, and returns their number.
-    fn set(&mut self, owner: &[u8], set: &[Record], ttl: u32) -> u16 {
+    fn set(&mut self, content: &Content, owner: &[u8], set: &[Record], ttl: u32) -> u16 {
         for record in set {
             self.owner(owner);
             self.bytes.extend_from_slice(&record.rtype.to_be_bytes());
@@ -333,7 +329,7 @@ impl<'z, 'a> Sections<'z, 'a> {
             self.bytes.extend_from_slice(&ttl.to_be_bytes());
             let length_at = self.bytes.len();
             self.bytes.extend_from_slice(&[0, 0]);
-            self.data(record);
+            self.data(record.rtype, content.data(record));
             let length = u16::try_from(self.bytes.len() - length_at - 2).unwrap_or(u16::MAX);
             self.bytes[length_at..length_at + 2].copy_from_slice(&length.to_be_bytes());
         }
@@ -349,9 +345,8 @@ impl<'z, 'a> Sections<'z, 'a> {
     }
 
     /// Record data; names are compressed in the types of RFC 1035 alone (RFC 3597 section 4).
-    fn data(&mut self, record: &Record) {
-        let data = self.content.data(record);
-        match record.rtype {
+    fn data(&mut self, rtype: u16, data: &[u8]) {
+        match rtype {
             TYPE_NS | TYPE_CNAME | TYPE_PTR => self.name(data),
             TYPE_MX => {
                 self.bytes.extend_from_slice(&data[..2]);
