@@ -70,13 +70,14 @@ pub enum Outcome {
 #[inline]
 pub fn respond(zones: &Zones, message: &mut [u8], query_len: usize, limits: Limits) -> Outcome {
     let Some(received) = message.get(..query_len) else { return Outcome::Drop(DropReason::NoRoom) };
-    let query = match Query::parse(received) {
+    let mut name = Name::empty();
+    let query = match Query::parse(received, &mut name) {
         Ok(query) => query,
         Err(reject) => return rejected(message, reject, limits),
     };
-    let reply = Reply { limit: limit(message.len(), query.edns, limits), message, query: &query, limits };
+    let reply = Reply { limit: limit(message.len(), query.edns, limits), message, query, name: &name, limits };
     if query.qclass == code::CLASS_IN {
-        if let Some(answer) = zones.table.find(&query.name).and_then(|node| node.answer(query.qtype)) {
+        if let Some(answer) = zones.table.find(&name).and_then(|node| node.answer(query.qtype)) {
             return reply.answer(answer, 0);
         }
     }
@@ -97,7 +98,7 @@ fn limit(room: usize, edns: Option<Edns>, limits: Limits) -> usize {
 /// Everything but a QNAME and QTYPE that exist.
 #[inline(never)]
 fn otherwise(zones: &Zones, reply: Reply<'_>) -> Outcome {
-    let query = reply.query;
+    let (query, name) = (reply.query, reply.name);
     match query.qtype {
         code::TYPE_OPT | code::TYPE_TKEY | code::TYPE_TSIG => return reply.status(Rcode::FormErr),
         // Transfers come with a later version; until then they are refused, over UDP and TCP alike.
@@ -105,8 +106,8 @@ fn otherwise(zones: &Zones, reply: Reply<'_>) -> Outcome {
         _ if query.qclass != code::CLASS_IN => return reply.status(Rcode::Refused),
         _ => {}
     }
-    let length = query.name.bytes().len();
-    match find(&zones.table, zones.deepest_apex, &query.name) {
+    let length = name.bytes().len();
+    match find(&zones.table, zones.deepest_apex, name) {
         Found::Exact(node) => match typed(node, query.qtype) {
             Some(answer) => reply.answer(answer, 0),
             None => reply.no_data(zones, node),
@@ -201,7 +202,8 @@ fn find<'a>(table: &'a Table, deepest_apex: usize, name: &Name) -> Found<'a> {
 /// A reply being made.
 struct Reply<'a> {
     message: &'a mut [u8],
-    query: &'a Query,
+    query: Query,
+    name: &'a Name,
     limits: Limits,
     /// The largest length that may be sent.
     limit: usize,
@@ -253,7 +255,7 @@ impl Reply<'_> {
         }
         let Some(sections) = self.message.get_mut(start..end) else { return Outcome::Drop(DropReason::NoRoom) };
         sections.copy_from_slice(&zone.soa);
-        let shift = self.query.name.bytes().len() - zone.apex.len();
+        let shift = self.name.bytes().len() - zone.apex.len();
         for pointer in &zone.soa_pointers {
             move_pointer(sections, usize::from(*pointer), shift);
         }
@@ -270,7 +272,7 @@ impl Reply<'_> {
         let (Some(ttl), Some(target)) = (record.get(owner_len + 4..owner_len + 8), record.get(owner_len + 10..)) else {
             return self.status(Rcode::ServFail);
         };
-        let name = self.query.name.bytes();
+        let name = self.name.bytes();
         let kept_len = name.len() - node.name().len();
         let shift = kept_len;
         let alias_len = kept_len + target.len();

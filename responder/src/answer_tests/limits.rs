@@ -307,3 +307,27 @@ fn whole_replies() {
         assert_eq!(send(&zones, &message, UDP), expected, "{question}");
     }
 }
+
+/// Behind many names, or far from the question, an owner cannot be pointed at and is written again with each record.
+#[test]
+fn glue_whose_owner_cannot_be_pointed_at() {
+    let long = ["l".repeat(60), "l".repeat(60), "l".repeat(60)].join(".");
+    let mut text: String = (0..70).map(|n| format!("ref NS n{n}.ref\nn{n}.ref A 192.0.2.1\n")).collect();
+    text += &format!("ref NS {long}.ref\n");
+    text += &(0..4000).map(|n| format!("{long}.ref A 10.0.{}.{}\n", n / 250, n % 250)).collect::<String>();
+    let zones = zone("example.com", &text);
+    assert_eq!(show(&send(&zones, &query("a.ref.example.com A"), TCP)).len(), 1 + 71 + 70);
+}
+
+/// A chain that ends in a delegation with the largest set of servers.
+#[test]
+fn a_chain_into_the_largest_delegation() {
+    let label = "l".repeat(60);
+    let mut text: String =
+        (0..12).map(|n| format!("c{n}.{label}.{label} CNAME c{}.{label}.{label}\n", n + 1)).collect();
+    text += &format!("c12.{label}.{label} CNAME x.big\n");
+    text += &(0..2500).map(|n| format!("big NS s{n}.d.\n")).collect::<String>();
+    let zones = zone("example.com", &text);
+    let shown = show(&send(&zones, &query(&format!("c0.{label}.{label}.example.com A")), TCP));
+    assert_eq!(shown.len(), 1 + 13 + 2500);
+}

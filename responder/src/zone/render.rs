@@ -163,7 +163,9 @@ fn aliased(first: &Checked<'_>, owner: &[u8], alias: &Record, all: &[Checked<'_>
                 Rcode::NxDomain
             }
             Found::Below(cut) => {
-                sections.referral(zone, cut);
+                if sections.fits(zone, zone.name(cut), zone.set(cut, TYPE_NS), SECTIONS_MAX) {
+                    sections.referral(zone, cut);
+                }
                 Rcode::NoError
             }
             Found::Elsewhere => Rcode::NoError,
@@ -314,10 +316,12 @@ impl<'q> Sections<'q> {
         }
     }
 
-    /// Whether an RRset fits into what is left of `room`, with its owner written once and pointed at then.
+    /// Whether an RRset fits into what is left of `room`, its owner written once if it can be pointed at then.
     fn fits(&self, zone: &Checked<'_>, owner: &[u8], set: &[Record], room: usize) -> bool {
-        let size: usize = set.iter().map(|record| 12 + zone.content.data(record).len()).sum();
-        self.bytes.len() + owner.len() + size <= room
+        let pointed_at = self.known(owner).is_some() || self.can_be_pointed_at(self.offset());
+        let (once, each) = if pointed_at { (owner.len(), 2) } else { (0, owner.len()) };
+        let size: usize = set.iter().map(|record| each + 10 + zone.content.data(record).len()).sum();
+        self.bytes.len() + once + size <= room
     }
 
     /// Writes records of one owner and type, and returns their number.
@@ -365,7 +369,7 @@ impl<'q> Sections<'q> {
 
     /// Writes a name, the longest known suffix of it as a pointer.
     fn name(&mut self, name: &[u8]) {
-        let start = HEADER_LEN + self.question.len() + 4 + self.bytes.len();
+        let start = self.offset();
         for suffix in suffixes(name) {
             let before = name.len() - suffix.len();
             if suffix.len() == 1 {
@@ -379,12 +383,24 @@ impl<'q> Sections<'q> {
                 }
                 let pointer = 0xc000 | u16::try_from(offset).unwrap_or(0);
                 self.bytes.extend_from_slice(&pointer.to_be_bytes());
+                if before == 0 {
+                    return;
+                }
                 break;
             }
         }
-        if start < POINTER_MAX && self.names.len() < NAMES_MAX && name.len() > 1 {
+        if self.can_be_pointed_at(start) && name.len() > 1 {
             self.names.push((start, name.to_vec()));
         }
+    }
+
+    /// Where in the message the next byte goes.
+    fn offset(&self) -> usize {
+        HEADER_LEN + self.question.len() + 4 + self.bytes.len()
+    }
+
+    fn can_be_pointed_at(&self, offset: usize) -> bool {
+        offset < POINTER_MAX && self.names.len() < NAMES_MAX
     }
 
     /// The offset at which a name can be read: in the question, or in a name written before.
