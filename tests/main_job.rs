@@ -25,7 +25,7 @@ fn xtask() -> PathBuf {
 fn run(flags: &[&str]) -> (Option<i32>, String) {
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     assert!(responder().is_file());
-    let output = ended(Command::new(xtask()).args(["run", "--built", "--for", "3", "--rate", "20000"]).args(flags));
+    let output = ended(Command::new(xtask()).args(["run", "--built", "--for", "3"]).args(flags));
     let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     (output.status.code(), text)
 }
