@@ -124,9 +124,13 @@ impl<'a> Server<'a> {
     fn start(config: &'a Config, service: Service, interfaces: &[Interface]) -> Result<Self> {
         let own = AddressList::default();
         own.set(own_addresses(config, interfaces));
+        let allowed = topology::allowed_cpus();
         let cpus = match &config.cpus {
-            Some(cpus) => cpus.clone(),
-            None => topology::allowed_cpus(),
+            Some(cpus) => {
+                topology::check(cpus, &allowed)?;
+                cpus.clone()
+            }
+            None => allowed,
         };
         let mut kernel = KernelPath::new(service.clone(), own.clone(), cpus);
         for address in served(config, interfaces) {

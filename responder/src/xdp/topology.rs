@@ -34,13 +34,7 @@ pub fn place(
     ensure!(!allowed.is_empty(), "this process may run on no CPU at all");
     let cpus: Vec<usize> = match given {
         Some(given) => {
-            for cpu in given {
-                ensure!(
-                    allowed.contains(cpu),
-                    "CPU {cpu} does not exist or is not allowed here: there are {}",
-                    list(allowed)
-                );
-            }
+            check(given, allowed)?;
             given.iter().copied().cycle().take(queues.len()).collect()
         }
         None => automatic(queues, allowed, interrupts),
@@ -50,6 +44,14 @@ pub fn place(
         .zip(&cpus)
         .map(|(&queue, &cpu)| Placement { queue, cpu, shared: cpus.iter().filter(|other| **other == cpu).count() > 1 })
         .collect())
+}
+
+/// Checks that this process may run on the CPUs that the operator has given.
+pub fn check(given: &[usize], allowed: &[usize]) -> Result<()> {
+    for cpu in given {
+        ensure!(allowed.contains(cpu), "CPU {cpu} does not exist or is not allowed here: there are {}", list(allowed));
+    }
+    Ok(())
 }
 
 /// The CPUs this process may run on.
