@@ -6,7 +6,8 @@ use std::{
     fs,
     net::{IpAddr, SocketAddr, UdpSocket},
     path::Path,
-    process::{self, Command, Stdio},
+    process::{self, Child, Command, Stdio},
+    thread,
     time::Duration,
 };
 
@@ -26,6 +27,16 @@ fn printed(command: &mut Command) -> String {
     String::from_utf8(output.stdout).expect("it prints text")
 }
 
+/// A process that is in the namespace, and not only on its way there.
+fn sleeper(namespace: &str) -> Child {
+    let sleeper = Command::new("ip").args(["netns", "exec", namespace, "sleep", "60"]).stdin(Stdio::null()).spawn();
+    let sleeper = sleeper.expect("it can be started");
+    while !printed(Command::new("ip").args(["netns", "pids", namespace])).contains(&sleeper.id().to_string()) {
+        thread::sleep(Duration::from_millis(5));
+    }
+    sleeper
+}
+
 #[test]
 fn it_comes_and_goes() {
     let lab = lab(2);
@@ -33,7 +44,7 @@ fn it_comes_and_goes() {
     let directory = lab.directory.clone();
     assert!(namespaces.iter().all(|namespace| exists(namespace)));
     assert!(directory.is_dir());
-    let mut sleeper = lab.command(Side::Server, "sleep").arg("60").spawn().expect("it can be started");
+    let mut sleeper = sleeper(&namespaces[0]);
 
     drop(lab);
     assert!(!namespaces.iter().any(|namespace| exists(namespace)));
@@ -109,9 +120,7 @@ fn a_stale_lab_is_removed_and_no_other() {
     for namespace in &stale {
         printed(Command::new("ip").args(["netns", "add", namespace]));
     }
-    let mut left = Command::new("ip");
-    left.args(["netns", "exec", &stale[0], "sleep", "60"]).stdin(Stdio::null());
-    let mut left = left.spawn().expect("it can be started");
+    let mut left = sleeper(&stale[0]);
     fs::create_dir_all(format!("/run/rlab/{name}")).expect("root can");
 
     let removed = Lab::remove_stale().expect("it can be removed");

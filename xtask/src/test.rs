@@ -32,6 +32,8 @@ pub fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
         }
     }
     // The XDP programs compile for BPF only.
-    test.args(["--workspace", "--exclude", "responder-ebpf"]).args(&flags.arguments).env("RESPONDER", responder);
+    test.args(["--workspace", "--exclude", "responder-ebpf", "--no-fail-fast"])
+        .args(&flags.arguments)
+        .env("RESPONDER", responder);
     Ok(if test.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
