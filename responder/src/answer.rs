@@ -70,13 +70,14 @@ pub enum Outcome {
 #[inline]
 pub fn respond(zones: &Zones, message: &mut [u8], query_len: usize, limits: Limits) -> Outcome {
     let Some(received) = message.get(..query_len) else { return Outcome::Drop(DropReason::NoRoom) };
-    let query = match Query::parse(received) {
+    let mut name = Name::empty();
+    let query = match Query::parse(received, &mut name) {
         Ok(query) => query,
         Err(reject) => return rejected(message, reject, limits),
     };
-    let reply = Reply { limit: limit(message.len(), query.edns, limits), message, query: &query, limits };
+    let reply = Reply { limit: limit(message.len(), query.edns, limits), message, query, name: &name, limits };
     if query.qclass == code::CLASS_IN {
-        if let Some(answer) = zones.table.find(&query.name).and_then(|node| node.answer(query.qtype)) {
+        if let Some(answer) = zones.table.find(&name).and_then(|node| node.answer(query.qtype)) {
             return reply.answer(answer, 0);
         }
     }
@@ -97,7 +98,7 @@ fn limit(room: usize, edns: Option<Edns>, limits: Limits) -> usize {
 /// Everything but a QNAME and QTYPE that exist.
 #[inline(never)]
 fn otherwise(zones: &Zones, reply: Reply<'_>) -> Outcome {
-    let query = reply.query;
+    let (query, name) = (reply.query, reply.name);
     match query.qtype {
         code::TYPE_OPT | code::TYPE_TKEY | code::TYPE_TSIG => return reply.status(Rcode::FormErr),
         // Transfers come with a later version; until then they are refused, over UDP and TCP alike.
@@ -105,8 +106,8 @@ fn otherwise(zones: &Zones, reply: Reply<'_>) -> Outcome {
         _ if query.qclass != code::CLASS_IN => return reply.status(Rcode::Refused),
         _ => {}
     }
-    let length = query.name.bytes().len();
-    match find(&zones.table, zones.deepest_apex, &query.name) {
+    let length = name.bytes().len();
+    match find(&zones.table, zones.deepest_apex, name) {
         Found::Exact(node) => match typed(node, query.qtype) {
             Some(answer) => reply.answer(answer, 0),
             None => reply.no_data(zones, node),
@@ -150,51 +151,59 @@ enum Found<'a> {
     NotOurs,
 }
 
-/// Walks from the last label to the first. A zone's names are closed under their ancestors down to the apex, so the first name that is missing
-/// ends the walk in that zone; a zone of ours may still begin further down, if there is one with so many labels.
+/// Walks from the root to the whole name. A zone's names are closed under their ancestors down to the apex, so the first name that is missing
+/// ends the walk in that zone, and so does a delegation or a DNAME. A zone of ours may still begin further down, if there is one with so many
+/// labels, and then it is the nearest one and answers (RFC 1034 section 4.3.2 step 2).
 fn find<'a>(table: &'a Table, deepest_apex: usize, name: &Name) -> Found<'a> {
     let mut state = table.key();
     let mut hashes = state;
     let mut encloser: Option<Node<'a>> = None;
-    let mut gap = false;
-    for index in (0..name.labels()).rev() {
+    let mut barrier: Option<Found<'a>> = None;
+    // Whether the zone that was entered last has ended, or none has been entered: only an apex counts then.
+    let mut outside = true;
+    for index in (0..=name.labels()).rev() {
         let depth = name.labels() - index;
-        if gap && depth > deepest_apex {
+        if outside && depth > deepest_apex {
             break;
         }
-        let (padded, length) = name.label(index);
-        state = state.label(padded, length);
+        if depth > 0 {
+            let (padded, length) = name.label(index);
+            state = state.label(padded, length);
+        }
         let suffix = name.suffix(index);
         let node = table.find_hashed(state.finish(), |candidate| candidate == suffix);
-        let Some(node) = node.filter(|node| !gap || node.is(Flags::APEX)) else {
-            gap |= encloser.is_some();
+        let Some(node) = node.filter(|node| !outside || node.is(Flags::APEX)) else {
+            outside = true;
             continue;
         };
+        (encloser, hashes, barrier) = (Some(node), state, None);
         if node.is(Flags::CUT) {
-            return Found::Cut(node);
-        }
-        if index == 0 {
+            barrier = Some(Found::Cut(node));
+        } else if index == 0 {
             return Found::Exact(node);
+        } else if node.is(Flags::DNAME) {
+            barrier = Some(Found::Dname(node));
         }
-        if node.is(Flags::DNAME) {
-            return Found::Dname(node);
-        }
-        (encloser, hashes, gap) = (Some(node), state, false);
+        outside = barrier.is_some();
     }
     let Some(encloser) = encloser else { return Found::NotOurs };
+    if let Some(barrier) = barrier {
+        return barrier;
+    }
     // RFC 4592 section 3.3.1: the source of synthesis is the asterisk label below the closest encloser, and no other.
     let wildcard = hashes.label(&[1, b'*', 0, 0, 0, 0, 0, 0], 2);
     let is_wildcard = |candidate: &[u8]| candidate.strip_prefix(b"\x01*") == Some(encloser.name());
     match table.find_hashed(wildcard.finish(), is_wildcard) {
-        Some(node) => Found::Wildcard(node),
-        None => Found::NoName(encloser.zone()),
+        Some(node) if node.zone() == encloser.zone() => Found::Wildcard(node),
+        _ => Found::NoName(encloser.zone()),
     }
 }
 
 /// A reply being made.
 struct Reply<'a> {
     message: &'a mut [u8],
-    query: &'a Query,
+    query: Query,
+    name: &'a Name,
     limits: Limits,
     /// The largest length that may be sent.
     limit: usize,
@@ -211,7 +220,7 @@ impl Reply<'_> {
         let mut length = bytes.len();
         if length > room {
             length = answer.required();
-            counts.additional = 0;
+            counts.additional = answer.required_additional();
             if length > room || length == bytes.len() {
                 return self.truncated(answer.is_authoritative());
             }
@@ -246,7 +255,7 @@ impl Reply<'_> {
         }
         let Some(sections) = self.message.get_mut(start..end) else { return Outcome::Drop(DropReason::NoRoom) };
         sections.copy_from_slice(&zone.soa);
-        let shift = self.query.name.bytes().len() - zone.apex.len();
+        let shift = self.name.bytes().len() - zone.apex.len();
         for pointer in &zone.soa_pointers {
             move_pointer(sections, usize::from(*pointer), shift);
         }
@@ -258,11 +267,12 @@ impl Reply<'_> {
     fn rewrite(self, node: Node<'_>) -> Outcome {
         let Some(dname) = node.answer(code::TYPE_DNAME) else { return self.status(Rcode::ServFail) };
         let record = dname.bytes();
-        // Owner pointer, type, class, TTL, length, then the target, never compressed (RFC 6672 section 2.5).
-        let (Some(ttl), Some(target)) = (record.get(6..10), record.get(12..dname.required())) else {
+        // Owner, a pointer or the root; type, class, TTL, length; the target, never compressed (RFC 6672 section 2.5).
+        let owner_len = if record.first() == Some(&0) { 1 } else { 2 };
+        let (Some(ttl), Some(target)) = (record.get(owner_len + 4..owner_len + 8), record.get(owner_len + 10..)) else {
             return self.status(Rcode::ServFail);
         };
-        let name = self.query.name.bytes();
+        let name = self.name.bytes();
         let kept_len = name.len() - node.name().len();
         let shift = kept_len;
         let alias_len = kept_len + target.len();

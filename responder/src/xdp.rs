@@ -237,7 +237,10 @@ impl Drop for Bypass {
         if let Err(error) = self.steering.clear_slots() {
             eprintln!("warning: {}: {error:#}", self.interface.name);
         }
-        // Frames steered before the slots were cleared are still answered: the workers end now, the program after them.
+        // The workers end now, all at once, and the program after them.
+        for queue in &self.queues {
+            queue.worker.stop();
+        }
         self.queues.clear();
     }
 }

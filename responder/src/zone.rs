@@ -109,6 +109,13 @@ impl Zones {
         Self::build(vec![load::read_text(name, text)?])
     }
 
+    /// Loads several zones from texts.
+    #[cfg(test)]
+    pub(crate) fn from_texts(texts: &[(&str, &str)]) -> Result<Self, LoadErrors> {
+        let contents = texts.iter().map(|(name, text)| load::read_text(name, text.as_bytes()));
+        Self::build(contents.collect::<Result<_, _>>()?)
+    }
+
     fn build(contents: Vec<load::Content>) -> Result<Self, LoadErrors> {
         let apexes: BTreeSet<Vec<u8>> = contents.iter().map(|content| content.apex.clone()).collect();
         let mut errors = Vec::new();

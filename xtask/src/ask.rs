@@ -42,6 +42,8 @@ const PAUSE: Duration = Duration::from_millis(1);
 const BACKLOG: Duration = Duration::from_millis(20);
 /// So long the first reply may take: addresses are resolved, and the server may have just started.
 const FIRST_REPLY: Duration = Duration::from_secs(5);
+/// Flows that are tried for each one that is wanted, so that queues have even shares.
+const CANDIDATES: usize = 4;
 const DNS_PORT: u16 = 53;
 
 /// What to ask.
@@ -85,19 +87,18 @@ pub struct Progress {
 
 /// Asks until the plan's time is over or `stop` is set, and reports what came of it.
 ///
-/// `status` gives what `responder status --json` prints; `progress` is called once a second.
+/// `status` gives what `responder status --json` prints; `progress` is called once a second and can end it with an error.
 pub fn run(
     lab: &Lab,
     plan: &Plan,
     status: &mut dyn FnMut() -> anyhow::Result<Value>,
     stop: &AtomicBool,
-    progress: &mut dyn FnMut(&Progress),
+    progress: &mut dyn FnMut(&Progress) -> anyhow::Result<()>,
 ) -> anyhow::Result<Report> {
     let oracle = Oracle::load(&plan.zones)?;
     let mut variants = Variants::new(&oracle)?;
-    let mut flows = open(lab, plan)?;
     let observer = lab.inside(Side::Client, || Observer::attach(lab.client.interface))??;
-    learn_queues(lab, &mut flows, &variants)?;
+    let mut flows = open(lab, plan, variants.any())?;
 
     let status_before = status()?;
     let seen_before = observer.read()?;
@@ -111,37 +112,43 @@ pub fn run(
     Report::new(plan, elapsed, &flows, variants, matrix, lab.queues, [&status_before, &status_after])
 }
 
-/// Opens the sockets in the client's namespace, where they stay whichever thread uses them.
-fn open(lab: &Lab, plan: &Plan) -> anyhow::Result<Vec<Flow>> {
-    lab.inside(Side::Client, || {
-        let mut ports = BTreeSet::new();
-        (0..plan.flows)
-            .map(|number| {
-                let server: IpAddr = if number % 2 == 0 { plan.server_v4.into() } else { plan.server_v6.into() };
-                Flow::open(SocketAddr::new(server, DNS_PORT), &mut ports)
-            })
-            .collect()
-    })?
-}
-
-/// Lets each flow ask alone, to see on which of the server's queues it comes in.
-fn learn_queues(lab: &Lab, flows: &mut [Flow], variants: &Variants) -> anyhow::Result<()> {
+/// Opens flows until each of the server's queues has its share of both families, and lets each ask alone to see which queue that is.
+///
+/// The kernel spreads flows over queues by a hash of their ports, so that some more than needed are opened. The sockets are made in
+/// the client's namespace, and stay there whichever thread uses them.
+fn open(lab: &Lab, plan: &Plan, query: &[u8]) -> anyhow::Result<Vec<Flow>> {
     let read = || {
         let statistics = output(lab.command(Side::Server, "ethtool").args(["-S", lab.server.interface]))?;
         Ok(matrix::received_by_queue(&statistics))
     };
-    let query = variants.any();
-    for family in [0, 1] {
-        if let Some(flow) = flows.get(family) {
+    let servers: [IpAddr; 2] = [plan.server_v4.into(), plan.server_v6.into()];
+    let share = plan.flows.div_ceil(servers.len() * lab.queues as usize);
+    let (mut flows, mut spare) = (Vec::new(), Vec::new());
+    let mut ports = BTreeSet::new();
+    let mut shares = BTreeMap::new();
+    for server in servers.into_iter().cycle().take(plan.flows * CANDIDATES) {
+        if flows.len() >= plan.flows {
+            break;
+        }
+        let mut flow = lab.inside(Side::Client, || Flow::open(SocketAddr::new(server, DNS_PORT), &mut ports))??;
+        if flows.len() + spare.len() < servers.len() {
+            // Of each family the first one.
             flow.ask_alone(query, 1, FIRST_REPLY)?;
         }
-    }
-    for flow in flows {
-        let port = flow.port;
         flow.rx_queue = matrix::learn(|| flow.ask_alone(query, matrix::ALONE, LOST_AFTER), read)
-            .with_context(|| format!("learning the RX queue of the flow from port {port}"))?;
+            .with_context(|| format!("learning the RX queue of the flow from port {}", flow.port))?;
+        let taken: &mut usize = shares.entry((flow.family, flow.rx_queue)).or_default();
+        if flow.rx_queue.is_none() || *taken < share {
+            *taken += 1;
+            flows.push(flow);
+        } else {
+            spare.push(flow);
+        }
     }
-    Ok(())
+    // Where a queue gets no more flows, others have them.
+    let missing = plan.flows.saturating_sub(flows.len());
+    flows.extend(spare.into_iter().take(missing));
+    Ok(flows)
 }
 
 /// The run itself: how long queries were sent.
@@ -151,7 +158,7 @@ fn ask(
     variants: &mut Variants,
     flows: &mut [Flow],
     stop: &AtomicBool,
-    progress: &mut dyn FnMut(&Progress),
+    progress: &mut dyn FnMut(&Progress) -> anyhow::Result<()>,
 ) -> anyhow::Result<Duration> {
     for flow in &mut *flows {
         flow.forget()?;
@@ -186,7 +193,7 @@ fn ask(
         }
         if now >= next_progress {
             next_progress += Duration::from_secs(1);
-            progress(&sum(flows, now - start));
+            progress(&sum(flows, now - start))?;
         }
         if batch == due {
             thread::sleep(PAUSE);

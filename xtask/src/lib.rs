@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod bench;
+pub mod dig;
 pub mod ebpf;
 pub mod lab;
 pub mod matrix;

@@ -4,6 +4,7 @@
 //! matter of [`ask`].
 
 use std::{
+    cell::RefCell,
     fs,
     io::{BufRead as _, BufReader, IsTerminal as _, Write as _},
     os::unix::process::CommandExt as _,
@@ -18,7 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use clap::Args;
 use nix::{
     sched::{CpuSet, sched_setaffinity},
@@ -39,10 +40,13 @@ const READY_MAX: Duration = Duration::from_secs(20);
 /// How long the server has to end.
 const END_MAX: Duration = Duration::from_secs(5);
 
+/// How often the line is renewed that shows what the server does.
+const LINE_EVERY: Duration = Duration::from_secs(1);
+
 /// How long to ask before the lab is left to the user.
 const FIRST_REPORT_SECONDS: u64 = 5;
 
-/// Flows: enough for each of a few queues to get its share.
+/// Flows, or two for each queue if that is more.
 const FLOWS: usize = 64;
 
 /// Lines of the server's output that are kept.
@@ -72,6 +76,9 @@ pub struct Flags {
     /// Write the figures to this file, too.
     #[arg(long, value_name = "FILE", conflicts_with = "iface")]
     json: Option<PathBuf>,
+    /// More flags for `responder serve`.
+    #[arg(last = true, value_name = "SERVE FLAGS")]
+    serve: Vec<String>,
     /// Swap the CPUs of the first two workers while they are asked, to see that the matrix is measured.
     #[arg(long, hide = true)]
     cross: bool,
@@ -101,6 +108,7 @@ fn on_nic(flags: &Flags, responder: &Path) -> anyhow::Result<ExitCode> {
             serve.arg(flag).arg(value);
         }
     }
+    serve.args(&flags.serve);
     println!("{}", setup::shown(&serve));
     Err(serve.exec()).with_context(|| format!("starting {}", responder.display()))
 }
@@ -117,7 +125,7 @@ fn in_lab(flags: &Flags, responder: &Path) -> anyhow::Result<ExitCode> {
 
     let lab = Lab::up(&lab::Options { queues })?;
     println!("lab: {} and {}, a veth pair with {queues} queues", lab.server.namespace, lab.client.namespace);
-    let mut server = Server::start(&lab, responder, &zones, flags.cpus.as_deref())?;
+    let server = Server::start(&lab, responder, &zones, flags)?;
     let asked = server.ask(&lab, flags, &zones, &stop).and_then(|report| {
         if flags.seconds.is_none() && !stop.load(Ordering::Relaxed) {
             server.stay(&lab, &stop)?;
@@ -173,7 +181,8 @@ fn add_zones(serve: &mut Command, zones: &[(String, PathBuf)]) {
 
 /// The server in its namespace. Killed when dropped.
 struct Server {
-    child: Child,
+    /// Looked at while the server's status is asked for, too.
+    child: RefCell<Child>,
     responder: PathBuf,
     control: PathBuf,
     lines: Arc<Mutex<Vec<String>>>,
@@ -181,14 +190,15 @@ struct Server {
 
 impl Server {
     /// Starts it and waits until it is ready.
-    fn start(lab: &Lab, responder: &Path, zones: &[(String, PathBuf)], cpus: Option<&str>) -> anyhow::Result<Self> {
+    fn start(lab: &Lab, responder: &Path, zones: &[(String, PathBuf)], flags: &Flags) -> anyhow::Result<Self> {
         let control = lab.directory.join("control.sock");
         let mut serve = lab.command(Side::Server, responder);
         serve.args(["serve", "--iface", lab.server.interface]).arg("--control").arg(&control);
         add_zones(&mut serve, zones);
-        if let Some(cpus) = cpus {
-            serve.args(["--cpus", cpus]);
+        if let Some(cpus) = &flags.cpus {
+            serve.arg("--cpus").arg(cpus);
         }
+        serve.args(&flags.serve);
         // A group of its own: Ctrl-C is for us, who end the server after its last figures are read.
         serve.process_group(0).stdin(Stdio::null()).stderr(Stdio::piped());
         let mut child = serve.spawn().with_context(|| format!("starting {}", responder.display()))?;
@@ -208,7 +218,7 @@ impl Server {
                 }
             }
         });
-        let server = Self { child, responder: responder.to_owned(), control, lines };
+        let server = Self { child: RefCell::new(child), responder: responder.to_owned(), control, lines };
         match told.recv_timeout(READY_MAX) {
             Ok(line) => println!("{line}"),
             Err(RecvTimeoutError::Timeout) => {
@@ -221,7 +231,7 @@ impl Server {
 
     /// Asks and shows what came back.
     fn ask(
-        &mut self,
+        &self,
         lab: &Lab,
         flags: &Flags,
         zones: &[(String, PathBuf)],
@@ -233,27 +243,31 @@ impl Server {
             server_v6: lab.server.v6,
             seconds: Some(flags.seconds.unwrap_or(FIRST_REPORT_SECONDS)),
             rate: flags.rate,
-            flows: FLOWS,
+            flows: FLOWS.max(2 * lab.queues as usize),
         };
         let mut to_cross = flags.cross;
-        let mut crossed = Ok(());
         let terminal = std::io::stderr().is_terminal();
         let mut progress = |progress: &ask::Progress| {
+            self.check_lives()?;
             if std::mem::take(&mut to_cross) {
-                crossed = self.status().and_then(|status| cross(&status));
+                cross(&self.status()?)?;
             }
             if terminal {
                 let ask::Progress { elapsed, sent, right, wrong, lost } = progress;
                 eprint!("\r\x1b[K{} s: {sent} asked, {right} right, {wrong} wrong, {lost} lost", elapsed.as_secs());
                 let _ = std::io::stderr().flush();
             }
+            Ok(())
         };
+        if terminal {
+            eprint!("opening {} flows and learning which queue each takes ...", plan.flows);
+        }
         let report = ask::run(lab, &plan, &mut || self.status(), stop, &mut progress);
         if terminal {
             eprint!("\r\x1b[K");
         }
-        let report = report?;
-        crossed?;
+        // That the server is gone explains whatever else went wrong.
+        let report = report.map_err(|error| self.check_lives().err().unwrap_or(error))?;
 
         print!("{}", report.render(std::io::stdout().is_terminal()));
         if let Some(path) = &flags.json {
@@ -264,7 +278,7 @@ impl Server {
     }
 
     /// Keeps the lab up until it is to stop, or the server ends.
-    fn stay(&mut self, lab: &Lab, stop: &AtomicBool) -> anyhow::Result<()> {
+    fn stay(&self, lab: &Lab, stop: &AtomicBool) -> anyhow::Result<()> {
         println!(
             "\nThe lab stays until Ctrl-C. To ask by hand:\n\n    ip netns exec {} dig @{} www.example.com\n    {} status --control {}\n",
             lab.client.namespace,
@@ -272,13 +286,33 @@ impl Server {
             self.responder.display(),
             self.control.display()
         );
+        if !setup::is_on_path("dig") {
+            println!("`dig` comes with the package bind9-dnsutils.\n");
+        }
+        let terminal = std::io::stderr().is_terminal();
+        let mut before = None;
+        let mut next_line = Instant::now();
         while !stop.load(Ordering::Relaxed) {
-            if let Some(status) = self.child.try_wait()? {
-                bail!("the server has ended by itself: {status}");
+            self.check_lives()?;
+            if terminal && Instant::now() >= next_line {
+                next_line += LINE_EVERY;
+                let answered = answered(&self.status()?);
+                let new = answered - before.replace(answered).unwrap_or(answered);
+                eprint!("\r\x1b[K{answered} queries answered, {new} in the last second");
+                let _ = std::io::stderr().flush();
             }
             thread::sleep(Duration::from_millis(100));
         }
+        if terminal {
+            eprintln!();
+        }
         Ok(())
+    }
+
+    /// An error once it has ended, which it has to do only when asked.
+    fn check_lives(&self) -> anyhow::Result<()> {
+        let ended = self.child.borrow_mut().try_wait().context("looking after the server")?;
+        ended.map_or(Ok(()), |status| Err(anyhow!("the server has ended by itself: {status}")))
     }
 
     /// What `responder status` says.
@@ -289,11 +323,11 @@ impl Server {
     }
 
     /// Asks the server to end, which it does with 0.
-    fn end(&mut self) -> anyhow::Result<()> {
-        kill(Pid::from_raw(i32::try_from(self.child.id())?), Signal::SIGTERM).context("ending the server")?;
+    fn end(&self) -> anyhow::Result<()> {
+        kill(Pid::from_raw(i32::try_from(self.child.borrow().id())?), Signal::SIGTERM).context("ending the server")?;
         let asked = Instant::now();
         while asked.elapsed() < END_MAX {
-            if let Some(status) = self.child.try_wait()? {
+            if let Some(status) = self.child.borrow_mut().try_wait()? {
                 ensure!(status.success(), "the server ended with {status}");
                 return Ok(());
             }
@@ -310,9 +344,18 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         // After its end both do nothing.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let child = self.child.get_mut();
+        let _ = child.kill();
+        let _ = child.wait();
     }
+}
+
+/// Queries answered so far, on both paths.
+fn answered(status: &Value) -> u64 {
+    let kernel = ["udp", "tcp"].map(|path| &status["kernel_path"][path]);
+    let interfaces = status["interfaces"].as_array().into_iter().flatten();
+    let queues = interfaces.filter_map(|interface| interface["queues"].as_array()).flatten();
+    queues.chain(kernel).filter_map(|counts| counts["answered"].as_u64()).sum()
 }
 
 /// Swaps the CPUs of the first two workers.

@@ -3,7 +3,13 @@
 //! Zones are loaded and interfaces looked at before anything is opened; kernel sockets listen before the XDP program is attached. So
 //! nothing is left half-started when something is wrong, and no packet is steered to nobody.
 
-use std::{collections::BTreeSet, net::SocketAddr, process::ExitCode, sync::Arc, time::Instant};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, SocketAddr},
+    process::ExitCode,
+    sync::Arc,
+    time::Instant,
+};
 
 use anyhow::{Context, Result};
 use clap::ValueEnum;
@@ -47,13 +53,24 @@ pub fn run(flags: Serve) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Loads what the service answers from.
+/// Loads what the service answers from, and says what was loaded.
 fn load(config: &Config) -> Result<Service> {
-    Ok(match config.service {
-        ServiceKind::Dns => Service::Dns(Arc::new(Zones::load(&config.zones)?)),
-        ServiceKind::Echo => Service::Echo,
-        ServiceKind::Sink => Service::Sink,
-    })
+    let zones = match config.service {
+        ServiceKind::Echo => return Ok(Service::Echo),
+        ServiceKind::Sink => return Ok(Service::Sink),
+        ServiceKind::Dns => {
+            let started = Instant::now();
+            eprintln!("loading {} zones", config.zones.len());
+            let zones = Zones::load(&config.zones)?;
+            let records: usize = zones.summary().iter().map(|zone| zone.records).sum();
+            eprintln!("loaded {records} records in {:.2} s", started.elapsed().as_secs_f64());
+            zones
+        }
+    };
+    for warning in zones.summary().iter().flat_map(|zone| &zone.warnings) {
+        eprintln!("warning: {warning}");
+    }
+    Ok(Service::Dns(Arc::new(zones)))
 }
 
 async fn serve(config: &Config, service: Service) -> Result<()> {
@@ -106,7 +123,7 @@ struct Server<'a> {
 impl<'a> Server<'a> {
     fn start(config: &'a Config, service: Service, interfaces: &[Interface]) -> Result<Self> {
         let own = AddressList::default();
-        own.set(interfaces.iter().flat_map(Interface::ips));
+        own.set(own_addresses(config, interfaces));
         let allowed = topology::allowed_cpus();
         let cpus = match &config.cpus {
             Some(cpus) => {
@@ -138,7 +155,7 @@ impl<'a> Server<'a> {
             return;
         }
         *known = now;
-        self.own.set(self.interfaces.iter().flat_map(Interface::ips));
+        self.own.set(own_addresses(self.config, &self.interfaces));
         if !self.config.listen.is_empty() {
             return;
         }
@@ -203,6 +220,11 @@ impl<'a> Server<'a> {
 fn served<'a>(config: &'a Config, interfaces: &'a [Interface]) -> impl Iterator<Item = SocketAddr> + 'a {
     let all = if config.listen.is_empty() { interfaces } else { &[] };
     config.listen.iter().copied().chain(all.iter().flat_map(Interface::sockets))
+}
+
+/// Every address that is ours, served or not.
+fn own_addresses<'a>(config: &'a Config, interfaces: &'a [Interface]) -> impl Iterator<Item = IpAddr> + 'a {
+    config.listen.iter().map(SocketAddr::ip).chain(interfaces.iter().flat_map(Interface::ips))
 }
 
 /// The flag's value as it is typed.

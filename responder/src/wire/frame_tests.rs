@@ -1,5 +1,11 @@
 //! Frames in, frames out. The crate `etherparse` builds the requests and judges the replies.
 
+#![expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "payloads are made of the low bytes of numbers"
+)]
+
 use etherparse::{Ethernet2Slice, Ipv4Slice, PacketBuilder, SlicedPacket, TransportSlice, VlanSlice};
 
 use super::*;
@@ -177,7 +183,8 @@ fn what_the_bypass_does_not_take() {
         frame.splice(12..12, [0x88, 0xa8, 0, 1]);
         frame
     };
-    let cases: [(&str, &[u8], &[(usize, u8)], FrameError); 11] = [
+    type Case<'a> = (&'a str, &'a [u8], &'a [(usize, u8)], FrameError);
+    let cases: [Case<'_>; 11] = [
         ("ARP", &v4, &[(12, 0x08), (13, 0x06)], FrameError::Unsupported),
         ("IPv4 options", &v4, &[(14, 0x46)], FrameError::Unsupported),
         ("a first fragment", &v4, &[(20, 0x20)], FrameError::Unsupported),

@@ -69,10 +69,8 @@ pub struct Edns {
 }
 
 /// A query that can be answered.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Query {
-    /// The QNAME.
-    pub name: Name,
     /// The QTYPE.
     pub qtype: u16,
     /// The QCLASS.
@@ -106,9 +104,9 @@ impl Reject {
 }
 
 impl Query {
-    /// Reads a query.
+    /// Reads a query, and its QNAME into `name`: it is too large to be moved about.
     #[inline]
-    pub fn parse(message: &[u8]) -> Result<Self, Reject> {
+    pub fn parse(message: &[u8], name: &mut Name) -> Result<Self, Reject> {
         let header: &[u8; HEADER_LEN] = message.first_chunk().ok_or(Reject::Short)?;
         if header[2] & QR != 0 {
             return Err(Reject::Response);
@@ -120,11 +118,11 @@ impl Query {
         if count(4) != 1 {
             return Err(Reject::FORMERR);
         }
-        let name = Name::parse(message, HEADER_LEN).ok_or(Reject::FORMERR)?;
-        let question_end = HEADER_LEN + name.bytes().len() + QUESTION_TAIL;
-        let Some(&[t1, t0, c1, c0]) = message.get(question_end - QUESTION_TAIL..question_end) else {
+        let name_end = HEADER_LEN + name.read(message, HEADER_LEN).ok_or(Reject::FORMERR)?;
+        let Some(&[t1, t0, c1, c0]) = message.get(name_end..).and_then(<[u8]>::first_chunk) else {
             return Err(Reject::FORMERR);
         };
+        let question_end = name_end + QUESTION_TAIL;
         let others = u32::from(count(6)) + u32::from(count(8));
         let edns = match (others, count(10)) {
             (0, 0) if message.len() == question_end => None,
@@ -134,7 +132,7 @@ impl Query {
             },
             (others, additional) => records(message, question_end, others, additional)?,
         };
-        Ok(Self { name, qtype: u16::from_be_bytes([t1, t0]), qclass: u16::from_be_bytes([c1, c0]), question_end, edns })
+        Ok(Self { qtype: u16::from_be_bytes([t1, t0]), qclass: u16::from_be_bytes([c1, c0]), question_end, edns })
     }
 }
 
@@ -276,8 +274,9 @@ mod tests {
             ),
         ];
         for (what, message, edns) in cases {
-            let query = Query::parse(&message).unwrap_or_else(|reject| panic!("{what}: {reject:?}"));
-            assert_eq!((query.name.bytes(), query.qtype, query.qclass), (&b"\x03www\0"[..], 1, 1), "{what}");
+            let mut name = Name::empty();
+            let query = Query::parse(&message, &mut name).unwrap_or_else(|reject| panic!("{what}: {reject:?}"));
+            assert_eq!((name.bytes(), query.qtype, query.qclass), (&b"\x03www\0"[..], 1, 1), "{what}");
             assert_eq!((query.question_end, query.edns), (ERROR_END, edns), "{what}");
         }
     }
@@ -314,10 +313,10 @@ mod tests {
             ),
         ];
         for (what, message, expected) in cases {
-            assert_eq!(Query::parse(&message).unwrap_err(), expected, "{what}");
+            assert_eq!(Query::parse(&message, &mut Name::empty()).unwrap_err(), expected, "{what}");
         }
         let signed = query([1, 0, 0, 1], b"\0\0\xfa\0\xff\0\0\0\0\0\0");
-        assert_eq!(Query::parse(&signed).unwrap_err(), error(Rcode::NotAuth, true, None));
+        assert_eq!(Query::parse(&signed, &mut Name::empty()).unwrap_err(), error(Rcode::NotAuth, true, None));
     }
 
     /// RFC 1035 section 4.1.1 and RFC 4035 section 3.1.6, with every bit of the query set.

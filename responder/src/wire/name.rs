@@ -24,12 +24,26 @@ pub struct Name {
 }
 
 impl Name {
-    /// Reads the uncompressed name that begins at `start`. `None` if it is cut short, too long, or compressed.
+    /// The root's name, to be read into.
     #[inline]
     #[must_use]
+    pub fn empty() -> Self {
+        Self { bytes: [0; NAME_MAX + 1 + SLACK], length: 1, offsets: [0; LABELS_MAX], labels: 0 }
+    }
+
+    /// Reads the uncompressed name that begins at `start`. `None` if it is cut short, too long, or compressed.
+    #[must_use]
     pub fn parse(message: &[u8], start: usize) -> Option<Self> {
-        let mut name = Self { bytes: [0; NAME_MAX + 1 + SLACK], length: 0, offsets: [0; LABELS_MAX], labels: 0 };
+        let mut name = Self::empty();
+        name.read(message, start)?;
+        Some(name)
+    }
+
+    /// As [`Name::parse`], over the name that was here. Returns the new one's length; after `None` it is of no use.
+    #[inline]
+    pub fn read(&mut self, message: &[u8], start: usize) -> Option<usize> {
         let text = message.get(start..)?;
+        let mut labels = 0;
         let mut at = 0;
         loop {
             let length = *text.get(at)?;
@@ -44,22 +58,22 @@ impl Name {
             if next >= NAME_MAX {
                 return None;
             }
-            *name.offsets.get_mut(name.labels)? = u8::try_from(at).ok()?;
-            name.labels += 1;
+            *self.offsets.get_mut(labels)? = u8::try_from(at).ok()?;
+            labels += 1;
             at = next;
         }
-        name.length = at + 1;
-        let (words, rest) = text[..name.length].as_chunks::<8>();
-        let (targets, tail) = name.bytes.as_chunks_mut::<8>();
-        for (target, word) in targets.iter_mut().zip(words) {
+        let length = at + 1;
+        (self.length, self.labels) = (length, labels);
+        let (text, bytes) = (text.get(..length)?, self.bytes.get_mut(..length)?);
+        for (target, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(text.as_chunks::<8>().0) {
             *target = lower(*word);
         }
-        let done = words.len() * 8;
-        debug_assert!(tail.is_empty());
-        let mut last = [0; 8];
-        last[..rest.len()].copy_from_slice(rest);
-        name.bytes[done..done + 8].copy_from_slice(&lower(last));
-        Some(name)
+        // What is left is part of the last eight bytes, some of them done already; a shorter name has no eight.
+        match (bytes.last_chunk_mut::<8>(), text.last_chunk::<8>()) {
+            (Some(target), Some(word)) => *target = lower(*word),
+            _ => bytes.iter_mut().zip(text).for_each(|(target, byte)| *target = byte.to_ascii_lowercase()),
+        }
+        Some(length)
     }
 
     /// Its bytes on the wire, in lower case.
@@ -147,7 +161,7 @@ mod tests {
             ("a pointer", b"\x03www\xc0\x0c", None),
             ("a label type that does not exist", b"\x40x\0", None),
             ("255 bytes", &longest_text, Some(4)),
-            ("256 bytes", &[&b"\x3e"[..], &[b'y'; 62], &longest_text[..192], b"\0"].concat(), Some(4)),
+            ("256 bytes", &[&b"\x3e"[..], &[b'y'; 62], &longest_text[..192], b"\0"].concat(), None),
         ];
         for (what, bytes, labels) in cases {
             assert_eq!(Name::parse(bytes, 0).map(|name| name.labels()), labels, "{what}");

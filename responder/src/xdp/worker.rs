@@ -143,6 +143,11 @@ impl Worker {
         Ok(worker)
     }
 
+    /// Asks the thread to end, which it does within a moment. Dropping the worker waits for it.
+    pub fn stop(&self) {
+        self.stop.store(true, Relaxed);
+    }
+
     /// Its counters and where it runs.
     #[must_use]
     pub fn observed(&self) -> &Observed {
@@ -152,7 +157,7 @@ impl Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.stop.store(true, Relaxed);
+        self.stop();
         if let Some(thread) = self.thread.take() {
             // It ends within IDLE. A panic has been reported by then and must not become an abort here.
             let _ = thread.join();

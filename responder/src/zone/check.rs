@@ -199,13 +199,13 @@ impl<'a> Checked<'a> {
         }
     }
 
-    /// The delegation, DNAME or child zone that a name lies below: the one nearest to the apex.
-    fn barrier(&self, name: &'a [u8]) -> Option<&'a [u8]> {
+    /// The delegation, DNAME or child zone that a name in this zone lies below: the one nearest to the apex, which may itself be a DNAME.
+    fn barrier(&self, name: &[u8]) -> Option<&'a [u8]> {
         if self.barriers.is_empty() {
             return None;
         }
-        let above = suffixes(name).skip(1).take_while(|suffix| *suffix != self.content.apex.as_slice());
-        above.filter(|suffix| self.barriers.contains(suffix)).last()
+        let above = suffixes(name).skip(1).take_while(|suffix| suffix.len() >= self.content.apex.len());
+        above.filter_map(|suffix| self.barriers.get(suffix)).last().copied()
     }
 
     fn find_empty(&mut self) {
@@ -234,7 +234,7 @@ impl<'a> Checked<'a> {
                 let served_elsewhere =
                     self.children.iter().any(|child| suffixes(&target).any(|suffix| suffix == *child));
                 let has_address = self.owner(&target).is_some_and(|owner| !self.addresses(owner).is_empty());
-                let delegated = self.barrier_of(&target).is_some_and(|cut| cut != self.name(owner));
+                let delegated = self.barrier(&target).is_some_and(|cut| cut != self.name(owner));
                 if within && !served_elsewhere && !has_address && !delegated {
                     warnings.push(format!(
                         "{}: name server {} has no address in this zone",
@@ -245,12 +245,6 @@ impl<'a> Checked<'a> {
             }
         }
         self.warnings.extend(warnings);
-    }
-
-    /// As `barrier`, for a name that is not in the zone's own memory.
-    fn barrier_of(&self, name: &[u8]) -> Option<&'a [u8]> {
-        let above = suffixes(name).skip(1).take_while(|suffix| *suffix != self.content.apex.as_slice());
-        above.filter_map(|suffix| self.barriers.get(suffix)).last().copied()
     }
 
     /// All owners.
@@ -293,7 +287,7 @@ impl<'a> Checked<'a> {
         if !suffixes(name).any(|suffix| suffix == self.content.apex) {
             return Found::Elsewhere;
         }
-        if let Some(barrier) = self.barrier_of(name) {
+        if let Some(barrier) = self.barrier(name) {
             return match self.owner(barrier) {
                 Some(owner) if owner.kind == Kind::Cut => Found::Below(owner),
                 _ => Found::Elsewhere,

@@ -184,7 +184,8 @@ impl Loader {
             match entry {
                 Ok(blank) => {
                     if let Err(error) = self.entry(text, &tokens, blank, depth) {
-                        let line = tokens.get(error.token).map_or(0, |token| token.line);
+                        // Where the entry ended too early, that is its last line.
+                        let line = tokens.get(error.token).or(tokens.last()).map_or(0, |token| token.line);
                         self.error(line, &error.message);
                     }
                 }
@@ -265,8 +266,10 @@ impl Loader {
                 _ if begins_with_digit && ttl.is_none() => {
                     ttl = Some(seconds(word).map_err(|error| at(index, error))?);
                 }
-                _ if word.eq_ignore_ascii_case(b"IN") && !class => class = true,
-                _ if [&b"CH"[..], b"HS", b"CS"].iter().any(|other| word.eq_ignore_ascii_case(other)) => {
+                _ if [&b"IN"[..], b"CLASS1"].iter().any(|name| word.eq_ignore_ascii_case(name)) && !class => {
+                    class = true
+                }
+                _ if is_other_class(word) => {
                     return Err(at(index, ScanError("only class IN is served".to_owned())));
                 }
                 _ => {
@@ -416,6 +419,14 @@ impl Loader {
         self.content.records = records;
         Ok(self.content)
     }
+}
+
+/// A class that is not ours, by its mnemonic or as RFC 3597 section 5 writes any class.
+fn is_other_class(word: &[u8]) -> bool {
+    let generic = word.split_at_checked(5).is_some_and(|(prefix, digits)| {
+        prefix.eq_ignore_ascii_case(b"CLASS") && digits != b"1" && digits.iter().all(u8::is_ascii_digit)
+    });
+    generic || [&b"CH"[..], b"HS", b"CS"].iter().any(|other| word.eq_ignore_ascii_case(other))
 }
 
 fn at(token: usize, error: ScanError) -> DataError {

@@ -48,7 +48,7 @@ fn angle(tokens: &mut Tokens<'_>, degrees_max: u32, plus: &str, minus: &str) -> 
             None
         };
         if let (Some(positive), true) = (sign, unit != 3_600_000) {
-            return Ok(signed(thousandths, positive));
+            return stored(thousandths, positive, degrees_max);
         }
         let value = decimal(token, if unit == 1000 { 3 } else { 0 });
         let scaled = value.filter(|value| *value < i64::from(max + 1) * if unit == 1000 { 1000 } else { 1 });
@@ -58,14 +58,23 @@ fn angle(tokens: &mut Tokens<'_>, degrees_max: u32, plus: &str, minus: &str) -> 
         thousandths += if unit == 1000 { scaled } else { scaled * unit };
     }
     match text(tokens)? {
-        token if token.eq_ignore_ascii_case(plus) => Ok(signed(thousandths, true)),
-        token if token.eq_ignore_ascii_case(minus) => Ok(signed(thousandths, false)),
+        token if token.eq_ignore_ascii_case(plus) => stored(thousandths, true, degrees_max),
+        token if token.eq_ignore_ascii_case(minus) => stored(thousandths, false, degrees_max),
         token => Err(ScanError(format!("{token:?}: expected {plus} or {minus}"))),
     }
 }
 
-fn signed(thousandths: u32, positive: bool) -> u32 {
-    if positive { ORIGIN + thousandths } else { ORIGIN - thousandths }
+/// An angle as it is stored, if it goes no further than `degrees_max`.
+fn stored(thousandths: u32, positive: bool, degrees_max: u32) -> Result<u32, ScanError> {
+    if thousandths > degrees_max * 3_600_000 {
+        return Err(ScanError(format!("an angle of more than {degrees_max} degrees")));
+    }
+    Ok(if positive { ORIGIN + thousandths } else { ORIGIN - thousandths })
+}
+
+/// Whether bytes are data of this type: their number, and the only version there is.
+pub(super) fn is_whole(bytes: &[u8]) -> bool {
+    bytes.len() == 16 && bytes[0] == 0
 }
 
 /// Metres, with or without the unit, in centimetres.

@@ -9,6 +9,7 @@ use std::{fmt, str};
 use domain::{
     base::{
         CharStr, Name, ParseRecordData, Rtype,
+        iana::SecurityAlgorithm,
         rdata::ComposeRecordData,
         scan::{ConvertSymbols, EntrySymbol, Scanner, ScannerError, Symbol},
     },
@@ -18,7 +19,10 @@ use domain::{
 };
 
 use super::tokens::{Token, escape, unescape};
-use crate::wire::name::{LABEL_MAX, NAME_MAX};
+use crate::wire::{
+    self,
+    name::{LABEL_MAX, NAME_MAX},
+};
 
 /// A field of record data.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +48,10 @@ enum Field {
     Locator,
     /// An IPv4 address.
     V4,
+    /// A kind of certificate (RFC 4398 section 2.1).
+    Certificate,
+    /// A DNSSEC algorithm, by its number or mnemonic.
+    Algorithm,
     /// Names of types, as a bitmap (RFC 4034 section 4.1.2), to the end.
     Types,
 }
@@ -59,7 +67,7 @@ const LAYOUTS: &[(&str, u16, &[Field])] = {
         ("PX", 26, &[U16, Name, Name]),
         ("GPOS", 27, &[Text, Text, Text]),
         ("KX", 36, &[U16, Name]),
-        ("CERT", 37, &[U16, U16, U8, Base64]),
+        ("CERT", 37, &[Certificate, U16, Algorithm, Base64]),
         ("DHCID", 49, &[Base64]),
         ("SMIMEA", 53, &[U8, U8, U8, Hex]),
         ("TALINK", 58, &[Name, Name]),
@@ -75,6 +83,20 @@ const LAYOUTS: &[(&str, u16, &[Field])] = {
         ("AVC", 258, &[Texts]),
     ]
 };
+
+/// RFC 4398 section 2.1.
+const CERTIFICATES: [(&[u8], u16); 10] = [
+    (b"PKIX", 1),
+    (b"SPKI", 2),
+    (b"PGP", 3),
+    (b"IPKIX", 4),
+    (b"ISPKI", 5),
+    (b"IPGP", 6),
+    (b"ACPKIX", 7),
+    (b"IACPKIX", 8),
+    (b"URI", 253),
+    (b"OID", 254),
+];
 
 /// LOC (RFC 1876) is like no other type.
 const LOC: u16 = 29;
@@ -127,20 +149,62 @@ fn read_into(rtype: u16, tokens: &mut Tokens<'_>, bytes: &mut Vec<u8>) -> Result
     tokens.end()?;
     let Ok(()) = data.compose_rdata(bytes);
     if generic {
-        check(rtype, &bytes[start..])?;
+        check(rtype, layout, &bytes[start..])?;
     }
     Ok(())
 }
 
 /// Whether bytes in the generic form are data of a known type.
-fn check(rtype: u16, bytes: &[u8]) -> Result<(), ScanError> {
+fn check(rtype: u16, layout: Option<&[Field]>, bytes: &[u8]) -> Result<(), ScanError> {
+    let longer = || ScanError(format!("more bytes than a {} record has", type_name(rtype)));
+    let other = || ScanError(format!("these bytes are no {} record", type_name(rtype)));
+    if rtype == LOC {
+        return if super::loc::is_whole(bytes) { Ok(()) } else { Err(other()) };
+    }
+    if let Some(fields) = layout {
+        let rest = fields.iter().try_fold(bytes, |rest, field| rest.get(field.length_in(rest)?..));
+        return if rest.ok_or_else(other)?.is_empty() { Ok(()) } else { Err(longer()) };
+    }
     let mut parser = Parser::from_ref(bytes);
     let parsed =
         ZoneRecordData::<&[u8], domain::base::ParsedName<&[u8]>>::parse_rdata(Rtype::from_int(rtype), &mut parser);
-    match parsed {
-        Ok(_) if parser.remaining() == 0 => Ok(()),
-        Ok(_) => Err(ScanError(format!("more bytes than a {} record has", type_name(rtype)))),
-        Err(_) => Err(ScanError(format!("these bytes are no {} record", type_name(rtype)))),
+    let data = parsed.ok().flatten().ok_or_else(other)?;
+    if parser.remaining() > 0 {
+        return Err(longer());
+    }
+    // A name that was compressed comes out longer: it pointed into a message that is not here.
+    let mut composed = Vec::with_capacity(bytes.len());
+    let Ok(()) = data.compose_rdata(&mut composed);
+    if composed == bytes { Ok(()) } else { Err(other()) }
+}
+
+impl Field {
+    /// How many bytes the field takes at the start of some data; `None` if it is not there.
+    fn length_in(self, bytes: &[u8]) -> Option<usize> {
+        match self {
+            Self::U8 | Self::Algorithm => Some(1),
+            Self::U16 | Self::Certificate => Some(2),
+            Self::U32 | Self::V4 => Some(4),
+            Self::Locator => Some(8),
+            Self::Dashed(count) => Some(count),
+            Self::Name => wire::name::Name::parse(bytes, 0).map(|name| name.bytes().len()),
+            Self::Text => Some(1 + usize::from(*bytes.first()?)),
+            Self::Texts => {
+                let mut length = 1 + usize::from(*bytes.first()?);
+                while let Some(next) = bytes.get(length) {
+                    length += 1 + usize::from(*next);
+                }
+                Some(length)
+            }
+            Self::Types => {
+                let mut length = 0;
+                while let Some([_window, octets @ 1..=32, ..]) = bytes.get(length..) {
+                    length += 2 + usize::from(*octets);
+                }
+                Some(length)
+            }
+            Self::Rest | Self::Hex | Self::Base64 => Some(bytes.len()),
+        }
     }
 }
 
@@ -260,6 +324,19 @@ impl<'a> Tokens<'a> {
             Field::Rest => bytes.extend_from_slice(&self.scan_octets()?),
             Field::Hex => bytes.extend_from_slice(&self.convert_entry(base16::SymbolConverter::new())?),
             Field::Base64 => bytes.extend_from_slice(&self.convert_entry(base64::SymbolConverter::new())?),
+            Field::Certificate => {
+                let named = self
+                    .peek()
+                    .and_then(|token| CERTIFICATES.iter().find(|(name, _)| token.eq_ignore_ascii_case(name)));
+                self.next += usize::from(named.is_some());
+                let number = named.map_or_else(|| self.number("a kind of certificate"), |(_, number)| Ok(*number))?;
+                bytes.extend_from_slice(&number.to_be_bytes());
+            }
+            Field::Algorithm => {
+                let named = self.peek().and_then(SecurityAlgorithm::from_mnemonic);
+                self.next += usize::from(named.is_some());
+                bytes.push(named.map_or_else(|| self.number("an algorithm"), |algorithm| Ok(algorithm.to_int()))?);
+            }
             Field::Dashed(count) => {
                 let token = self.take()?;
                 let parts: Vec<&[u8]> = token.split(|byte| *byte == b'-').collect();
@@ -497,3 +574,7 @@ impl Scanner for Tokens<'_> {
         Ok(Vec::new())
     }
 }
+
+#[cfg(test)]
+#[path = "rdata_tests.rs"]
+mod tests;

@@ -9,11 +9,11 @@ use std::collections::HashSet;
 use super::{
     Summary, Zone,
     check::{Checked, Found, Kind, Owner, TYPE_CNAME, TYPE_DNAME, TYPE_DS, TYPE_MX, TYPE_NS, TYPE_SRV},
-    load::{Content, Record, TYPE_SOA, display, suffixes},
+    load::{Content, Record, TYPE_A, TYPE_AAAA, TYPE_SOA, display, suffixes},
     table::{ANY_OTHER, Flags, Rendered, Table},
 };
 use crate::wire::{
-    message::{Counts, HEADER_LEN, Rcode},
+    message::{Counts, HEADER_LEN, OPT_LEN, Rcode},
     name::NAME_MAX,
 };
 
@@ -27,6 +27,10 @@ const POINTER_MAX: usize = 0x3fff - NAME_MAX;
 const ALIASES_MAX: usize = 16;
 /// Additional data beyond this would not fit beside the answer over UDP anyway.
 const ADDITIONAL_MAX: usize = 4096;
+/// What fits into a message over TCP, beside the header, the longest question and OPT.
+const SECTIONS_MAX: usize = 65_535 - HEADER_LEN - (NAME_MAX + 4) - OPT_LEN;
+/// Names behind the question that later names may point at. More make an answer little smaller, and the search through them long.
+const NAMES_MAX: usize = 64;
 
 /// Renders a zone into the table and returns what is kept beside it. `all` are the zones that are served.
 pub(super) fn zone(zone: &Checked<'_>, index: u32, all: &[Checked<'_>], table: &mut Table) -> Zone {
@@ -130,10 +134,21 @@ fn aliased(first: &Checked<'_>, owner: &[u8], alias: &Record, all: &[Checked<'_>
             chain.push((zone, target, next));
             continue;
         }
-        for set in end.into_iter().flat_map(|end| zone.sets(end)) {
+        let sets: Vec<&[Record]> = match &found {
+            Found::Owner(end) | Found::Wildcard(end) => zone.sets(end).collect(),
+            // RFC 4035 section 3.1.4.1: of a delegated name, DS is answered on this side.
+            Found::Below(cut) if zone.name(cut) == target => {
+                zone.sets(cut).filter(|set| set[0].rtype == TYPE_DS).collect()
+            }
+            _ => vec![],
+        };
+        for set in sets {
             let mut sections = base(&chain);
-            sections.answer_set(zone, &target, set);
-            sections.addresses_for(zone, set);
+            // What is too large beside the chain the client gets when it asks on.
+            if sections.fits(zone, &target, set, SECTIONS_MAX) {
+                sections.answer_set(zone, &target, set);
+                sections.addresses_for(zone, set);
+            }
             answers.push((set[0].rtype, sections.finish(Rcode::NoError, true)));
         }
         let mut sections = base(&chain);
@@ -148,7 +163,9 @@ fn aliased(first: &Checked<'_>, owner: &[u8], alias: &Record, all: &[Checked<'_>
                 Rcode::NxDomain
             }
             Found::Below(cut) => {
-                sections.referral(zone, cut);
+                if sections.fits(zone, zone.name(cut), zone.set(cut, TYPE_NS), SECTIONS_MAX) {
+                    sections.referral(zone, cut);
+                }
                 Rcode::NoError
             }
             Found::Elsewhere => Rcode::NoError,
@@ -191,7 +208,8 @@ struct Sections<'q> {
     counts: Counts,
     /// Names that were written and can be pointed at: offset in the message and the name.
     names: Vec<(usize, Vec<u8>)>,
-    required: Option<usize>,
+    /// Bytes and additional records that must be sent.
+    required: Option<(usize, u16)>,
 }
 
 impl<'q> Sections<'q> {
@@ -215,8 +233,19 @@ impl<'q> Sections<'q> {
     }
 
     fn finish(self, rcode: Rcode, authoritative: bool) -> Rendered {
-        let required = self.required.unwrap_or(self.bytes.len());
-        Rendered { rcode, authoritative, counts: self.counts, bytes: self.bytes, required, pointers: self.pointers }
+        let whole = (self.bytes.len(), self.counts.additional);
+        let (required, additional) = self.required.unwrap_or(whole);
+        // Where more additional records must be sent than a byte counts, all must.
+        let (required, required_additional) = u8::try_from(additional).map_or((whole.0, 0), |count| (required, count));
+        Rendered {
+            rcode,
+            authoritative,
+            counts: self.counts,
+            bytes: self.bytes,
+            required,
+            required_additional,
+            pointers: self.pointers,
+        }
     }
 
     fn answer_set(&mut self, zone: &Checked<'_>, owner: &[u8], set: &[Record]) {
@@ -225,7 +254,7 @@ impl<'q> Sections<'q> {
 
     /// Everything so far must be sent; what follows may be left out.
     fn close_answer(&mut self) {
-        self.required.get_or_insert(self.bytes.len());
+        self.required.get_or_insert((self.bytes.len(), self.counts.additional));
     }
 
     /// RFC 2308 section 3: the TTL is the lesser of the SOA's own and its MINIMUM.
@@ -242,16 +271,17 @@ impl<'q> Sections<'q> {
         let name = zone.name(cut);
         let servers = zone.set(cut, TYPE_NS);
         self.counts.authority += self.set(zone.content, name, servers, lowest_ttl(servers));
-        let targets: Vec<Vec<u8>> =
-            servers.iter().map(|record| zone.content.data(record).to_ascii_lowercase()).collect();
+        let mut seen = HashSet::new();
+        let targets = servers.iter().map(|record| zone.content.data(record).to_ascii_lowercase());
+        let targets = targets.filter(|target| seen.insert(target.clone()));
         let (below, beside): (Vec<_>, Vec<_>) =
-            targets.into_iter().partition(|target| suffixes(target).any(|suffix| suffix == name));
+            targets.partition(|target| suffixes(target).any(|suffix| suffix == name));
         for target in &below {
-            self.glue(zone, target);
+            self.glue(zone, target, SECTIONS_MAX);
         }
         self.close_answer();
         for target in &beside {
-            self.glue(zone, target);
+            self.glue(zone, target, ADDITIONAL_MAX);
         }
     }
 
@@ -270,17 +300,28 @@ impl<'q> Sections<'q> {
                 zone.content.data(record).get(skip..).map(uncompressed).unwrap_or_default().to_ascii_lowercase();
             if self.bytes.len() < ADDITIONAL_MAX && seen.insert(target.clone()) {
                 if let Found::Owner(_) = zone.find(&target) {
-                    self.glue(zone, &target);
+                    self.glue(zone, &target, ADDITIONAL_MAX);
                 }
             }
         }
     }
 
-    fn glue(&mut self, zone: &Checked<'_>, target: &[u8]) {
+    /// A host's addresses, each RRset whole (RFC 2181 section 5) and only while there is room.
+    fn glue(&mut self, zone: &Checked<'_>, target: &[u8], room: usize) {
         let Some(owner) = zone.owner(target) else { return };
-        for record in zone.addresses(owner) {
-            self.counts.additional += self.set(zone.content, target, std::slice::from_ref(record), record.ttl);
+        for set in [TYPE_A, TYPE_AAAA].map(|rtype| zone.set(owner, rtype)) {
+            if self.fits(zone, target, set, room) {
+                self.counts.additional += self.set(zone.content, target, set, lowest_ttl(set));
+            }
         }
+    }
+
+    /// Whether an RRset fits into what is left of `room`, its owner written once if it can be pointed at then.
+    fn fits(&self, zone: &Checked<'_>, owner: &[u8], set: &[Record], room: usize) -> bool {
+        let pointed_at = self.known(owner).is_some() || self.can_be_pointed_at(self.offset());
+        let (once, each) = if pointed_at { (owner.len(), 2) } else { (0, owner.len()) };
+        let size: usize = set.iter().map(|record| each + 10 + zone.content.data(record).len()).sum();
+        self.bytes.len() + once + size <= room
     }
 
     /// Writes records of one owner and type, and returns their number.
@@ -328,7 +369,7 @@ impl<'q> Sections<'q> {
 
     /// Writes a name, the longest known suffix of it as a pointer.
     fn name(&mut self, name: &[u8]) {
-        let start = HEADER_LEN + self.question.len() + 4 + self.bytes.len();
+        let start = self.offset();
         for suffix in suffixes(name) {
             let before = name.len() - suffix.len();
             if suffix.len() == 1 {
@@ -342,12 +383,24 @@ impl<'q> Sections<'q> {
                 }
                 let pointer = 0xc000 | u16::try_from(offset).unwrap_or(0);
                 self.bytes.extend_from_slice(&pointer.to_be_bytes());
+                if before == 0 {
+                    return;
+                }
                 break;
             }
         }
-        if start < POINTER_MAX && self.bytes.len() + 1 < usize::from(u16::MAX) && name.len() > 1 {
+        if self.can_be_pointed_at(start) && name.len() > 1 {
             self.names.push((start, name.to_vec()));
         }
+    }
+
+    /// Where in the message the next byte goes.
+    fn offset(&self) -> usize {
+        HEADER_LEN + self.question.len() + 4 + self.bytes.len()
+    }
+
+    fn can_be_pointed_at(&self, offset: usize) -> bool {
+        offset < POINTER_MAX && self.names.len() < NAMES_MAX
     }
 
     /// The offset at which a name can be read: in the question, or in a name written before.

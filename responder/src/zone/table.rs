@@ -5,8 +5,8 @@
 //! ```text
 //! bucket   upper half of the hash (32 bits) | place of the node in units of 8 bytes, plus 1; 0 is empty (32 bits)
 //! node     name length (1), flags (1), number of answers (2), zone (4), name, answers (20 bytes each), their sections
-//! answer   QTYPE (2), RCODE and AA (1), zero (1), counts of the three sections (2 each), length without what may be left out (2),
-//!          whole length (2), number of pointers to move (2), offset of the sections from the node's start (4)
+//! answer   QTYPE (2), RCODE and AA (1), additional records that may not be left out (1), counts of the three sections (2 each), length
+//!          without what may be left out (2), whole length (2), number of pointers to move (2), offset of the sections from the node's start (4)
 //! ```
 //!
 //! What answers mean is the matter of [`crate::answer`]; how they are made, of `render`.
@@ -56,6 +56,8 @@ pub(crate) struct Rendered {
     pub(crate) bytes: Vec<u8>,
     /// How many of these bytes must be sent or TC set. The rest is additional data that may be left out.
     pub(crate) required: usize,
+    /// How many additional records are among them.
+    pub(crate) required_additional: u8,
     /// Where in `bytes` there are compression pointers that move when the QNAME is longer than the name this was rendered for.
     pub(crate) pointers: Vec<u16>,
 }
@@ -92,7 +94,7 @@ impl Table {
         for (qtype, answer) in answers {
             self.arena.extend_from_slice(&qtype.to_le_bytes());
             self.arena.push(answer.rcode as u8 | if answer.authoritative { AA } else { 0 });
-            self.arena.push(0);
+            self.arena.push(answer.required_additional);
             let Counts { answer: an, authority, additional } = answer.counts;
             for half in [
                 an,
@@ -248,6 +250,12 @@ impl<'a> Answer<'a> {
         usize::from(u16_at(self.head, 10))
     }
 
+    /// How many additional records are in those.
+    #[inline]
+    pub(crate) fn required_additional(self) -> u16 {
+        u16::from(self.head[3])
+    }
+
     /// The sections.
     #[inline]
     pub(crate) fn bytes(self) -> &'a [u8] {
@@ -292,6 +300,7 @@ mod tests {
             counts: Counts { answer: 1, authority: 2, additional: 3 },
             bytes: bytes.to_vec(),
             required: 1,
+            required_additional: 2,
             pointers: vec![0, 2],
         }
     }
@@ -313,7 +322,7 @@ mod tests {
             assert!(node.is(Flags::CUT) && !node.is(Flags::APEX));
             let found = node.answer(28).unwrap();
             assert_eq!((found.bytes(), found.required(), found.rcode()), (name(index).as_slice(), 1, Rcode::NoError));
-            assert_eq!(found.counts(), answer(b"").counts);
+            assert_eq!((found.counts(), found.required_additional()), (answer(b"").counts, 2));
             assert_eq!(found.pointers().collect::<Vec<_>>(), [0, 2]);
             assert!(found.is_authoritative() && node.answer(2).is_none());
         }

@@ -2,7 +2,10 @@
 //!
 //! The forms differ in the case of letters (RFC 4343: it must not matter, and comes back as sent) and in EDNS.
 
-use std::collections::BTreeMap;
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use anyhow::Context as _;
 use hickory_proto::{
@@ -11,13 +14,17 @@ use hickory_proto::{
 };
 
 use super::report::Fault;
-use crate::oracle::{self, EDNS_PAYLOAD, Expected, Kind, Oracle};
+use crate::{
+    dig::{self, dig},
+    oracle::{EDNS_PAYLOAD, Expected, Kind, Oracle},
+};
 
 /// Of more questions only so many are asked, spread over all.
 const QUESTIONS_MAX: usize = 5_000;
-/// Wrong replies and good ones that are kept to be shown.
+/// Questions whose wrong replies are kept to be shown.
 const FAULTS_SHOWN: usize = 3;
-const EXAMPLES_SHOWN: usize = 5;
+/// Sorts of answers of which one is shown.
+const EXAMPLES: [Kind; 5] = [Kind::Answer, Kind::Alias, Kind::Wildcard, Kind::Referral, Kind::NxDomain];
 /// Right replies to one query that are known by their bytes: a server may turn the order of records.
 const KNOWN_MAX: usize = 8;
 
@@ -30,6 +37,8 @@ pub(super) struct Variant {
     expected: Expected,
     /// Replies that were judged right, from behind the ID.
     right: Vec<Vec<u8>>,
+    /// A right reply is worth showing.
+    is_example: bool,
 }
 
 /// All queries, and the replies that are worth showing.
@@ -41,6 +50,8 @@ pub(super) struct Variants {
     random: Random,
     pub(super) codes: BTreeMap<String, u64>,
     pub(super) faults: Vec<Fault>,
+    /// The questions of `faults`: one form of each is enough to be shown.
+    faulty: BTreeSet<(Name, RecordType)>,
     pub(super) examples: BTreeMap<Kind, String>,
 }
 
@@ -59,8 +70,20 @@ impl Variants {
                 }
             }
         }
-        let (codes, faults, examples) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
-        Ok(Self { variants, asked: 0, random, codes, faults, examples })
+        for kind in EXAMPLES {
+            if let Some(example) = variants.iter_mut().filter(|v| v.expected.kind == kind).max_by_key(|v| v.worth()) {
+                example.is_example = true;
+            }
+        }
+        Ok(Self {
+            variants,
+            asked: 0,
+            random,
+            codes: BTreeMap::new(),
+            faults: Vec::new(),
+            faulty: BTreeSet::new(),
+            examples: BTreeMap::new(),
+        })
     }
 
     /// The bytes of a query to be asked outside the run.
@@ -103,21 +126,20 @@ impl Variants {
             Err(error) => Some(format!("it cannot be decoded: {error}")),
         };
         let got = match &decoded {
-            Ok(message) => oracle::dig(message),
+            Ok(message) => dig(message),
             Err(_) => format!("{reply:02x?}\n"),
         };
         let Some(sentence) = fault else {
             if variant.right.len() < KNOWN_MAX {
                 variant.right.push(reply[2..].to_vec());
             }
-            let kind = variant.expected.kind;
-            if self.examples.len() < EXAMPLES_SHOWN {
-                self.examples.entry(kind).or_insert(got);
+            if variant.is_example {
+                self.examples.insert(variant.expected.kind, got);
             }
             return true;
         };
-        if self.faults.len() < FAULTS_SHOWN {
-            let expected = oracle::dig(&variant.expected.message(&variant.query));
+        if self.faults.len() < FAULTS_SHOWN && self.faulty.insert(variant.question()) {
+            let expected = dig(&variant.expected.message(&variant.query));
             self.faults.push(Fault { sentence, expected, got });
         }
         false
@@ -125,7 +147,7 @@ impl Variants {
 }
 
 fn count(codes: &mut BTreeMap<String, u64>, code: ResponseCode) {
-    let name = oracle::code(code);
+    let name = dig::code(code);
     // No allocation for the names that are there.
     if let Some(count) = codes.get_mut(name.as_ref()) {
         *count += 1;
@@ -144,7 +166,19 @@ impl Variant {
             query.set_edns(edns);
         }
         let bytes = query.to_vec().with_context(|| format!("encoding a query for {record_type}"))?;
-        Ok(Self { bytes, query, expected, right: Vec::new() })
+        Ok(Self { bytes, query, expected, right: Vec::new(), is_example: false })
+    }
+
+    /// How well it shows what a server can do: as typed by hand, a question for an address that has a rich answer and a short name.
+    fn worth(&self) -> (bool, usize, Reverse<usize>) {
+        let (name, record_type) = self.question();
+        let as_typed = self.query.edns.is_none() && name.eq_case(&name.to_lowercase());
+        (as_typed && record_type == RecordType::A, self.expected.records(), Reverse(name.len()))
+    }
+
+    fn question(&self) -> (Name, RecordType) {
+        let question = &self.query.queries[0];
+        (question.name.clone(), question.query_type)
     }
 }
 

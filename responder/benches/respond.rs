@@ -1,0 +1,105 @@
+//! What an answer costs: `respond KIND COUNT` asks COUNT times, to be run under an instruction counter; `respond time [KIND]` prints the time.
+//! `respond load NAME FILE` loads a zone and prints how long that took.
+//!
+//! ```text
+//! valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/deps/respond-... exact 1000
+//! ```
+//!
+//! The difference between a run of 1000 and one of 0 is the cost of 1000 answers.
+
+use std::{env, hint::black_box, process::ExitCode, time::Instant};
+
+use responder::{
+    answer::{Limits, Outcome, Transport, respond},
+    zone::{Source, Zones},
+};
+
+/// Kinds of query: name, QTYPE, with EDNS.
+const KINDS: [(&str, &str, u8, bool); 7] = [
+    ("exact", "www.example.com", 1, false),
+    ("exact-edns", "www.example.com", 1, true),
+    ("nxdomain", "nothing.example.com", 1, false),
+    ("nodata", "www.example.com", 15, false),
+    ("wildcard", "any.wild.example.com", 1, false),
+    ("referral", "www.child.example.com", 1, false),
+    ("cname", "alias.example.com", 1, false),
+];
+const ZONE: &[u8] = b"$TTL 3600\n@ SOA ns1 host 1 7200 900 1209600 300\n@ NS ns1\nns1 A 192.0.2.1\nwww A 192.0.2.80\n\
+    *.wild A 192.0.2.81\nchild NS ns1.child\nns1.child A 192.0.2.82\nalias CNAME www\n";
+const LIMITS: Limits = Limits { transport: Transport::Udp, udp_payload_max: 1232 };
+const TIMED: u32 = 10_000_000;
+
+fn main() -> ExitCode {
+    // Cargo adds `--bench`.
+    let arguments: Vec<String> = env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let zones = Zones::from_text("example.com", ZONE).expect("the zone loads");
+    match words.as_slice() {
+        [] | ["time"] => {
+            for kind in KINDS {
+                time(&zones, kind);
+            }
+        }
+        ["time", kind] if known(kind).is_some() => known(kind).into_iter().for_each(|kind| time(&zones, kind)),
+        ["load", name, file] => load(name, file),
+        [kind, count] => match (known(kind), count.parse()) {
+            (Some(kind), Ok(count)) => ask(&zones, kind, count),
+            _ => return usage(),
+        },
+        _ => return usage(),
+    }
+    ExitCode::SUCCESS
+}
+
+fn load(name: &str, file: &str) {
+    let start = Instant::now();
+    let loaded = Zones::load(&[Source { name: name.to_owned(), file: file.into() }]);
+    let elapsed = start.elapsed().as_secs_f64();
+    match loaded {
+        Ok(zones) => println!("{} records in {elapsed:.3} s", zones.summary()[0].records),
+        Err(errors) => println!("{errors}"),
+    }
+}
+
+fn usage() -> ExitCode {
+    let kinds: Vec<&str> = KINDS.iter().map(|(name, ..)| *name).collect();
+    eprintln!(
+        "usage: respond KIND COUNT | respond [time [KIND]] | respond load NAME FILE, with KIND one of: {}",
+        kinds.join(" ")
+    );
+    ExitCode::from(2)
+}
+
+fn known(kind: &str) -> Option<(&'static str, &'static str, u8, bool)> {
+    KINDS.into_iter().find(|(name, ..)| *name == kind)
+}
+
+fn time(zones: &Zones, kind: (&'static str, &'static str, u8, bool)) {
+    let start = Instant::now();
+    ask(zones, kind, TIMED);
+    println!("{:10} {:6.1} ns", kind.0, start.elapsed().as_secs_f64() * 1e9 / f64::from(TIMED));
+}
+
+fn ask(zones: &Zones, (_, name, qtype, edns): (&'static str, &'static str, u8, bool), count: u32) {
+    let mut query = vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(edns)];
+    for label in name.split('.') {
+        query.push(u8::try_from(label.len()).expect("labels are short"));
+        query.extend_from_slice(label.as_bytes());
+    }
+    query.extend_from_slice(&[0, 0, qtype, 0, 1]);
+    if edns {
+        query.extend_from_slice(&[0, 0, 41, 4, 0xd0, 0, 0, 0, 0, 0, 0]);
+    }
+    let mut message = [0; 2048];
+    message[..query.len()].copy_from_slice(&query);
+    for _ in 0..count {
+        // As good as new: a reply changes no more than the header and what is behind the query, whose OPT record it may overwrite.
+        message[2..12].copy_from_slice(&query[2..12]);
+        if edns {
+            let question_end = query.len() - 11;
+            message[question_end..query.len()].copy_from_slice(&query[question_end..]);
+        }
+        let outcome = respond(black_box(zones), black_box(&mut message), query.len(), LIMITS);
+        assert!(matches!(black_box(outcome), Outcome::Reply(_)));
+    }
+}

@@ -1,0 +1,75 @@
+//! `respond` allocates nothing, whatever is asked: the allocator counts.
+
+use std::{
+    alloc::{GlobalAlloc, Layout, System},
+    cell::Cell,
+};
+
+use responder::{
+    answer::{Limits, Outcome, Transport, respond},
+    zone::Zones,
+};
+
+struct Counting;
+
+thread_local! {
+    /// Of this thread alone: the test harness allocates on others.
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+#[allow(unsafe_code, reason = "an allocator is unsafe by its trait; this one counts and hands on to the system's")]
+// SAFETY: every call goes to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller keeps the contract of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller keeps the contract of `dealloc`, and the system's allocator made it.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const ZONE: &[u8] = b"$TTL 60\n@ SOA ns1 host 1 2 3 4 5\n@ NS ns1\nns1 A 192.0.2.1\nwww AAAA 2001:db8::1\n*.wild MX 1 ns1\nc CNAME www\n\
+    d DNAME example.net.\nchild NS ns.child\nns.child A 192.0.2.2\n$GENERATE 1-200 big A 10.0.0.$\n";
+
+fn query(name: &str, qtype: u8) -> Vec<u8> {
+    let mut query = vec![0, 1, 1, 0, 0, 1, 0, 0, 0, 0, 0, 1];
+    for label in name.split('.') {
+        query.push(u8::try_from(label.len()).unwrap());
+        query.extend_from_slice(label.as_bytes());
+    }
+    query.extend_from_slice(&[0, 0, qtype, 0, 1, 0, 0, 41, 4, 0xd0, 0, 0, 0, 0, 0, 0]);
+    query
+}
+
+#[test]
+fn respond_allocates_nothing() {
+    let zones = Zones::from_text("example.com", ZONE).unwrap();
+    let names = ["www", "no", "a.b.wild", "c", "x.d", "a.child", "child", "big", "ns1"];
+    let mut queries: Vec<Vec<u8>> =
+        vec![vec![0; 12], vec![0xff; 40], query("example.org", 1), query("example.com", 252)];
+    for name in names {
+        for qtype in [1, 15, 28, 43, 255] {
+            let whole = query(&format!("{name}.example.com"), qtype);
+            queries.push(whole[..whole.len() - 3].to_vec());
+            queries.push(whole);
+        }
+    }
+    let mut message = vec![0; 65_535];
+    for query in &queries {
+        for transport in [Transport::Udp, Transport::Tcp] {
+            message[..query.len()].copy_from_slice(query);
+            let before = ALLOCATIONS.get();
+            let outcome = respond(&zones, &mut message, query.len(), Limits { transport, udp_payload_max: 1232 });
+            assert_eq!(ALLOCATIONS.get(), before, "{outcome:?} for {query:?}");
+            assert!(query[0] == 0xff || matches!(outcome, Outcome::Reply(_)));
+        }
+    }
+    assert!(ALLOCATIONS.get() > 0, "the allocator counts");
+}
