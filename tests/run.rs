@@ -94,7 +94,7 @@ fn lives(process: Pid) -> bool {
 fn each_reply_is_right_and_the_matrix_diagonal() {
     let _alone = alone();
     let json = env::temp_dir().join(format!("run-{}.json", process::id()));
-    let ended = ended(run(&["--for", "3", "--json", json.to_str().expect("a plain path")]));
+    let ended = ended(run(&["--for", "3", "--rate", "25000", "--json", json.to_str().expect("a plain path")]));
     let figures = fs::read_to_string(&json).expect("it was written");
     fs::remove_file(&json).expect("it is ours");
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);

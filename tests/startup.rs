@@ -34,10 +34,11 @@ fn refusal_of(lab: &Lab, command: &mut Command) -> String {
     let stderr = String::from_utf8(output.stderr).expect("it prints text");
     assert_eq!(output.status.code(), Some(1), "{command:?}: {stderr}");
     assert!(output.stdout.is_empty(), "{:?}", String::from_utf8_lossy(&output.stdout));
-    let mut lines = stderr.lines();
-    let sentence = lines.next().and_then(|line| line.strip_prefix("error: "));
-    let sentence = sentence.unwrap_or_else(|| panic!("{command:?}: no error first: {stderr}"));
-    assert_eq!(lines.next(), None, "{stderr}");
+    // Before it may stand what was done so far; it comes last, and it is one line.
+    let errors = stderr.lines().filter(|line| line.starts_with("error: ")).count();
+    let sentence = stderr.lines().next_back().and_then(|line| line.strip_prefix("error: "));
+    let sentence = sentence.unwrap_or_else(|| panic!("{command:?}: no error at the end: {stderr}"));
+    assert_eq!(errors, 1, "{stderr}");
     assert_eq!((listening(lab), xdp_program(lab)), before, "something is left: {stderr}");
     sentence.to_owned()
 }
