@@ -76,10 +76,10 @@ pub fn respond(zones: &Zones, message: &mut [u8], query_len: usize, limits: Limi
         Err(reject) => return rejected(message, reject, limits),
     };
     let reply = Reply { limit: limit(message.len(), query.edns, limits), message, query, name: &name, limits };
-    if query.qclass == code::CLASS_IN {
-        if let Some(answer) = zones.table.find(&name).and_then(|node| node.answer(query.qtype)) {
-            return reply.answer(answer, 0);
-        }
+    if query.qclass == code::CLASS_IN
+        && let Some(answer) = zones.table.find(&name).and_then(|node| node.answer(query.qtype))
+    {
+        return reply.answer(answer, 0);
     }
     otherwise(zones, reply)
 }
@@ -155,28 +155,21 @@ enum Found<'a> {
 /// ends the walk in that zone, and so does a delegation or a DNAME. A zone of ours may still begin further down, if there is one with so many
 /// labels, and then it is the nearest one and answers (RFC 1034 section 4.3.2 step 2).
 fn find<'a>(table: &'a Table, deepest_apex: usize, name: &Name) -> Found<'a> {
-    let mut state = table.key();
-    let mut hashes = state;
+    let (labels, starts) = name.labels();
     let mut encloser: Option<Node<'a>> = None;
     let mut barrier: Option<Found<'a>> = None;
     // Whether the zone that was entered last has ended, or none has been entered: only an apex counts then.
     let mut outside = true;
-    for index in (0..=name.labels()).rev() {
-        let depth = name.labels() - index;
-        if outside && depth > deepest_apex {
+    for index in (0..=labels).rev() {
+        if outside && labels - index > deepest_apex {
             break;
         }
-        if depth > 0 {
-            let (padded, length) = name.label(index);
-            state = state.label(padded, length);
-        }
-        let suffix = name.suffix(index);
-        let node = table.find_hashed(state.finish(), |candidate| candidate == suffix);
+        let node = table.find_suffix(name, usize::from(starts[index]));
         let Some(node) = node.filter(|node| !outside || node.is(Flags::APEX)) else {
             outside = true;
             continue;
         };
-        (encloser, hashes, barrier) = (Some(node), state, None);
+        (encloser, barrier) = (Some(node), None);
         if node.is(Flags::CUT) {
             barrier = Some(Found::Cut(node));
         } else if index == 0 {
@@ -191,9 +184,12 @@ fn find<'a>(table: &'a Table, deepest_apex: usize, name: &Name) -> Found<'a> {
         return barrier;
     }
     // RFC 4592 section 3.3.1: the source of synthesis is the asterisk label below the closest encloser, and no other.
-    let wildcard = hashes.label(&[1, b'*', 0, 0, 0, 0, 0, 0], 2);
-    let is_wildcard = |candidate: &[u8]| candidate.strip_prefix(b"\x01*") == Some(encloser.name());
-    match table.find_hashed(wildcard.finish(), is_wildcard) {
+    let mut wildcard = [0; NAME_MAX];
+    let (asterisk, rest) = wildcard.split_at_mut(2);
+    asterisk.copy_from_slice(b"\x01*");
+    // The QNAME has at least one label more, so this fits.
+    rest[..encloser.name().len()].copy_from_slice(encloser.name());
+    match Name::parse(&wildcard, 0).and_then(|wildcard| table.find(&wildcard)) {
         Some(node) if node.zone() == encloser.zone() => Found::Wildcard(node),
         _ => Found::NoName(encloser.zone()),
     }

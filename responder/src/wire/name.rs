@@ -1,6 +1,6 @@
 //! Domain names on the wire (RFC 1035 section 3.1): labels of up to 63 bytes, each behind its length, the last one empty; 255 bytes in all.
 //!
-//! A [`Name`] is a QNAME as it is looked up: a lower-case copy with the place of every label, on the stack. Compression pointers (section
+//! A [`Name`] is a QNAME as it is looked up: a lower-case copy on the stack. Compression pointers (section
 //! 4.1.4) have nothing to point to in a question and are refused; [`skip`] takes them, in the records behind it.
 
 /// The longest name, its root label included.
@@ -9,18 +9,16 @@ pub const NAME_MAX: usize = 255;
 pub const LABEL_MAX: usize = 63;
 /// More labels than this do not fit into a name: each takes two bytes and the root one.
 const LABELS_MAX: usize = 127;
-/// Names are read eight bytes at a time, so that the last read may reach beyond the end.
-const SLACK: usize = 8;
+/// Zeros behind a name, so that it can be hashed in whole words of eight bytes.
+const PADDING: usize = 8;
 /// The two bits that make a length a compression pointer.
 const POINTER: u8 = 0xc0;
 
-/// A name in lower case, with the offsets of its labels.
+/// A name in lower case.
 #[derive(Clone, Debug)]
 pub struct Name {
-    bytes: [u8; NAME_MAX + 1 + SLACK],
+    bytes: [u8; NAME_MAX + PADDING],
     length: usize,
-    offsets: [u8; LABELS_MAX],
-    labels: usize,
 }
 
 impl Name {
@@ -28,7 +26,7 @@ impl Name {
     #[inline]
     #[must_use]
     pub fn empty() -> Self {
-        Self { bytes: [0; NAME_MAX + 1 + SLACK], length: 1, offsets: [0; LABELS_MAX], labels: 0 }
+        Self { bytes: [0; NAME_MAX + PADDING], length: 1 }
     }
 
     /// Reads the uncompressed name that begins at `start`. `None` if it is cut short, too long, or compressed.
@@ -43,35 +41,25 @@ impl Name {
     #[inline]
     pub fn read(&mut self, message: &[u8], start: usize) -> Option<usize> {
         let text = message.get(start..)?;
-        let mut labels = 0;
+        // A label that begins behind this, be it the root's, makes the name too long.
+        let text = &text[..text.len().min(NAME_MAX)];
         let mut at = 0;
         loop {
-            let length = *text.get(at)?;
+            let length = usize::from(*text.get(at)?);
+            at += 1 + length;
             if length == 0 {
                 break;
             }
-            if usize::from(length) > LABEL_MAX {
+            if length > LABEL_MAX {
                 return None;
             }
-            let next = at + 1 + usize::from(length);
-            // The root label must fit too.
-            if next >= NAME_MAX {
-                return None;
-            }
-            *self.offsets.get_mut(labels)? = u8::try_from(at).ok()?;
-            labels += 1;
-            at = next;
         }
-        let length = at + 1;
-        (self.length, self.labels) = (length, labels);
-        let (text, bytes) = (text.get(..length)?, self.bytes.get_mut(..length)?);
-        for (target, word) in bytes.as_chunks_mut::<8>().0.iter_mut().zip(text.as_chunks::<8>().0) {
-            *target = lower(*word);
-        }
-        // What is left is part of the last eight bytes, some of them done already; a shorter name has no eight.
-        match (bytes.last_chunk_mut::<8>(), text.last_chunk::<8>()) {
-            (Some(target), Some(word)) => *target = lower(*word),
-            _ => bytes.iter_mut().zip(text).for_each(|(target, byte)| *target = byte.to_ascii_lowercase()),
+        let length = at;
+        self.length = length;
+        self.bytes[length..length + PADDING].fill(0);
+        let (text, bytes) = (&text[..length], &mut self.bytes[..length]);
+        if !(lower::<16>(text, bytes) || lower::<8>(text, bytes)) {
+            lower::<1>(text, bytes);
         }
         Some(length)
     }
@@ -83,43 +71,45 @@ impl Name {
         &self.bytes[..self.length]
     }
 
-    /// The number of labels, the root not counted.
-    #[inline]
+    /// Where its labels begin: their number, the root not counted, and their offsets, then that of the root.
     #[must_use]
-    pub fn labels(&self) -> usize {
-        self.labels
+    pub fn labels(&self) -> (usize, [u8; LABELS_MAX + 1]) {
+        let mut starts = [0; LABELS_MAX + 1];
+        let mut labels = 0;
+        let mut at = 0u8;
+        while let Some(length @ 1..) = self.bytes.get(usize::from(at)) {
+            at += 1 + length;
+            labels += 1;
+            starts[labels] = at;
+        }
+        (labels, starts)
     }
 
-    /// The name without its first `labels` labels.
+    /// What is left of it from the offset of a label.
     #[inline]
     #[must_use]
-    pub fn suffix(&self, labels: usize) -> &[u8] {
-        let start = if labels >= self.labels { self.length - 1 } else { usize::from(self.offsets[labels]) };
+    pub fn suffix(&self, start: usize) -> &[u8] {
         &self.bytes[start..self.length]
     }
 
-    /// The label at `index`, its length byte first, padded with what follows it to whole words; and how many bytes are the label's.
+    /// The same, with one to eight zeros behind it to make whole words.
     #[inline]
     #[must_use]
-    pub(crate) fn label(&self, index: usize) -> (&[u8], usize) {
-        let start = usize::from(self.offsets[index]);
-        let length = usize::from(self.bytes[start]) + 1;
-        (&self.bytes[start..start + length.next_multiple_of(8)], length)
+    pub(crate) fn padded(&self, start: usize) -> &[u8] {
+        &self.bytes[start..start + (self.length - start) / 8 * 8 + 8]
     }
 }
 
-/// Eight bytes at once: A to Z become a to z. Lengths are below 64 and stay as they are.
+/// Copies `text` to `bytes`, both of one length, in lower case. Lengths of labels are below 64 and stay as they are. `N` bytes go at once, the last
+/// `N` of them again where they overlap; `false` if there are not so many.
 #[inline]
-fn lower(word: [u8; 8]) -> [u8; 8] {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = 0x80 * ONES;
-    let word = u64::from_ne_bytes(word);
-    let low = word & !HIGH;
-    // Bit 7 of a byte is set where it is at least 'A', and where it is above 'Z'; no byte's sum carries into the next.
-    let at_least_a = low + (0x80 - b'A' as u64) * ONES;
-    let above_z = low + (0x7f - b'Z' as u64) * ONES;
-    let is_upper = at_least_a & !above_z & !word & HIGH;
-    (word | (is_upper >> 2)).to_ne_bytes()
+fn lower<const N: usize>(text: &[u8], bytes: &mut [u8]) -> bool {
+    let (Some(last), Some(last_target)) = (text.last_chunk::<N>(), bytes.last_chunk_mut::<N>()) else { return false };
+    *last_target = last.map(|byte| byte.to_ascii_lowercase());
+    for (target, chunk) in bytes.as_chunks_mut::<N>().0.iter_mut().zip(text.as_chunks::<N>().0) {
+        *target = chunk.map(|byte| byte.to_ascii_lowercase());
+    }
+    true
 }
 
 /// The offset behind the name at `start`, which may end in a compression pointer. The pointer is not followed.
@@ -164,7 +154,7 @@ mod tests {
             ("256 bytes", &[&b"\x3e"[..], &[b'y'; 62], &longest_text[..192], b"\0"].concat(), None),
         ];
         for (what, bytes, labels) in cases {
-            assert_eq!(Name::parse(bytes, 0).map(|name| name.labels()), labels, "{what}");
+            assert_eq!(Name::parse(bytes, 0).map(|name| name.labels().0), labels, "{what}");
         }
         let too_long = [&b"\x3f"[..], &[b'y'; 63], &longest_text[..192], b"\0"].concat();
         assert_eq!(too_long.len(), 257);
@@ -174,12 +164,14 @@ mod tests {
     #[test]
     fn only_letters_change_case() {
         for byte in 0..=255u8 {
-            let got = lower([byte; 8]);
-            assert_eq!(got, [byte.to_ascii_lowercase(); 8], "{byte}");
-            let mut mixed = [b'Z', byte, b'@', byte, 0xff, byte, b'[', b'A'];
-            let got = lower(mixed);
-            mixed.make_ascii_lowercase();
-            assert_eq!(got, mixed, "{byte}");
+            for length in 1..=40 {
+                let mut text = [b'Z', byte, b'@', byte, 0xff, byte, b'[', b'A'].repeat(5);
+                text.truncate(length);
+                let mut got = vec![0; length];
+                assert!(lower::<16>(&text, &mut got) || lower::<8>(&text, &mut got) || lower::<1>(&text, &mut got));
+                text.make_ascii_lowercase();
+                assert_eq!(got, text, "{byte}");
+            }
         }
     }
 
@@ -187,10 +179,20 @@ mod tests {
     fn suffixes() {
         let name = Name::parse(b"..\x03wWw\x07Example\x03com\0", 2).unwrap();
         assert_eq!(name.bytes(), b"\x03www\x07example\x03com\0");
-        assert_eq!(name.suffix(1), b"\x07example\x03com\0");
-        assert_eq!(name.suffix(3), b"\0");
-        assert_eq!(name.label(2).1, 4);
-        assert_eq!(&name.label(2).0[..4], b"\x03com");
+        let (labels, starts) = name.labels();
+        assert_eq!((labels, &starts[..=labels]), (3, &[0, 4, 12, 16][..]));
+        assert_eq!(name.suffix(4), b"\x07example\x03com\0");
+        assert_eq!(name.padded(4), b"\x07example\x03com\0\0\0\0");
+        assert_eq!(name.padded(9), b"ple\x03com\0\0\0\0\0\0\0\0\0");
+        assert_eq!(name.padded(16), [0; 8]);
+    }
+
+    #[test]
+    fn a_name_is_read_over_another() {
+        let mut name = Name::parse(b"\x0asomething-\0", 0).unwrap();
+        assert_eq!(name.read(b"\x01A\0rest", 0), Some(3));
+        assert_eq!((name.bytes(), name.padded(0)), (&b"\x01a\0"[..], &b"\x01a\0\0\0\0\0\0"[..]));
+        assert_eq!(name.labels().0, 1);
     }
 
     #[test]

@@ -152,10 +152,10 @@ impl<'a> Checked<'a> {
                 );
             }
         }
-        if let Some(alias) = owned.iter().find(|record| record.rtype == TYPE_CNAME) {
-            if owned.iter().any(|record| record.rtype != TYPE_CNAME) {
-                fail(alias, format!("CNAME beside other records of {}: expected it alone", name()));
-            }
+        if let Some(alias) = owned.iter().find(|record| record.rtype == TYPE_CNAME)
+            && owned.iter().any(|record| record.rtype != TYPE_CNAME)
+        {
+            fail(alias, format!("CNAME beside other records of {}: expected it alone", name()));
         }
     }
 

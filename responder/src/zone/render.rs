@@ -46,12 +46,12 @@ pub(super) fn zone(zone: &Checked<'_>, index: u32, all: &[Checked<'_>], table: &
                 if !zone.set(owner, TYPE_DNAME).is_empty() {
                     flags = flags.with(Flags::DNAME);
                 }
-                if name == apex {
-                    if let Some(parent) = suffixes(apex).nth(1).and_then(|above| zone_of(above, all)) {
-                        // RFC 4035 section 3.1.4.1: DS is the parent's to answer, even at the name of our own apex.
-                        answers.retain(|(rtype, _)| *rtype != TYPE_DS);
-                        answers.push((TYPE_DS, delegation_signer(parent, apex)));
-                    }
+                if name == apex
+                    && let Some(parent) = suffixes(apex).nth(1).and_then(|above| zone_of(above, all))
+                {
+                    // RFC 4035 section 3.1.4.1: DS is the parent's to answer, even at the name of our own apex.
+                    answers.retain(|(rtype, _)| *rtype != TYPE_DS);
+                    answers.push((TYPE_DS, delegation_signer(parent, apex)));
                 }
                 table.insert(name, flags, index, &answers);
             }
@@ -298,10 +298,11 @@ impl<'q> Sections<'q> {
         for record in set {
             let target =
                 zone.content.data(record).get(skip..).map(uncompressed).unwrap_or_default().to_ascii_lowercase();
-            if self.bytes.len() < ADDITIONAL_MAX && seen.insert(target.clone()) {
-                if let Found::Owner(_) = zone.find(&target) {
-                    self.glue(zone, &target, ADDITIONAL_MAX);
-                }
+            if self.bytes.len() < ADDITIONAL_MAX
+                && seen.insert(target.clone())
+                && let Found::Owner(_) = zone.find(&target)
+            {
+                self.glue(zone, &target, ADDITIONAL_MAX);
             }
         }
     }

@@ -11,7 +11,7 @@
 //!
 //! What answers mean is the matter of [`crate::answer`]; how they are made, of `render`.
 
-use super::hash::State;
+use super::hash::Key;
 use crate::wire::{
     message::{Counts, Rcode},
     name::Name,
@@ -23,6 +23,7 @@ pub(crate) const ANY_OTHER: u16 = 0;
 const NODE_HEAD: usize = 8;
 const ANSWER_LEN: usize = 20;
 const AA: u8 = 0x80;
+const NXDOMAIN: u8 = Rcode::NxDomain as u8;
 const UNIT: usize = 8;
 
 /// What kind of name a node is.
@@ -65,7 +66,7 @@ pub(crate) struct Rendered {
 /// Names and their answers, immutable.
 #[derive(Debug)]
 pub(crate) struct Table {
-    key: State,
+    key: Key,
     buckets: Vec<u64>,
     arena: Vec<u8>,
     nodes: usize,
@@ -75,7 +76,7 @@ impl Table {
     /// An empty table with room for this many names.
     pub(crate) fn with_capacity(names: usize) -> Self {
         let buckets = (names * 8 / 5 + 16).next_power_of_two();
-        Self { key: State::random(), buckets: vec![0; buckets], arena: Vec::with_capacity(names * 80), nodes: 0 }
+        Self { key: Key::random(), buckets: vec![0; buckets], arena: Vec::with_capacity(names * 80), nodes: 0 }
     }
 
     /// Adds a name that is not there yet. `name` is in lower case.
@@ -117,7 +118,7 @@ impl Table {
         }
         self.nodes += 1;
         assert!(self.nodes < self.buckets.len(), "the table was made for as many names as there are");
-        let hash = self.key.name(&parsed);
+        let hash = self.key.hash(parsed.padded(0), name.len());
         let place = u32::try_from(start / UNIT + 1).expect("the arena is smaller than 32 GB");
         let mut index = self.index(hash);
         while self.buckets[index] != 0 {
@@ -131,21 +132,17 @@ impl Table {
         self.arena.shrink_to_fit();
     }
 
-    /// The key, for walking down a name.
-    #[inline]
-    pub(crate) fn key(&self) -> State {
-        self.key
-    }
-
     /// The node of a whole name.
     #[inline]
     pub(crate) fn find(&self, name: &Name) -> Option<Node<'_>> {
-        self.find_hashed(self.key.name(name), |candidate| candidate == name.bytes())
+        self.find_suffix(name, 0)
     }
 
-    /// The node with this hash whose name `matches`.
+    /// The node of what is left of a name from the offset of a label.
     #[inline]
-    pub(crate) fn find_hashed(&self, hash: u64, matches: impl Fn(&[u8]) -> bool) -> Option<Node<'_>> {
+    pub(crate) fn find_suffix(&self, name: &Name, start: usize) -> Option<Node<'_>> {
+        let suffix = name.suffix(start);
+        let hash = self.key.hash(name.padded(start), suffix.len());
         let mut index = self.index(hash);
         loop {
             let bucket = *self.buckets.get(index)?;
@@ -154,7 +151,7 @@ impl Table {
             }
             if bucket & TAG == hash & TAG {
                 let node = self.node(bucket)?;
-                if matches(node.name()) {
+                if node.name() == suffix {
                     return Some(node);
                 }
             }
@@ -203,7 +200,16 @@ impl<'a> Node<'a> {
     /// The answer for a QTYPE.
     #[inline]
     pub(crate) fn answer(self, qtype: u16) -> Option<Answer<'a>> {
-        self.answers().find(|answer| answer.qtype() == qtype)
+        let mut rest = self.0.get(NODE_HEAD + usize::from(self.0[0])..)?;
+        for _ in 0..u16_at(self.0, 2) {
+            let (head, after) = rest.split_first_chunk()?;
+            let answer = Answer { node: self.0, head };
+            if answer.qtype() == qtype {
+                return Some(answer);
+            }
+            rest = after;
+        }
+        None
     }
 
     /// Its answers, in the order of their types.
@@ -231,7 +237,10 @@ impl<'a> Answer<'a> {
 
     #[inline]
     pub(crate) fn rcode(self) -> Rcode {
-        if self.head[2] & !AA == Rcode::NxDomain as u8 { Rcode::NxDomain } else { Rcode::NoError }
+        match self.head[2] & !AA {
+            NXDOMAIN => Rcode::NxDomain,
+            _ => Rcode::NoError,
+        }
     }
 
     #[inline]
