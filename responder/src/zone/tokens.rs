@@ -237,11 +237,7 @@ mod tests {
             ("", Ok(b"")),
         ];
         for (text, expected) in cases {
-            assert_eq!(
-                unescape(text.as_bytes()).as_deref(),
-                expected.as_ref().map(|bytes| *bytes).map_err(|error| error),
-                "{text}"
-            );
+            assert_eq!(unescape(text.as_bytes()), expected.map(<[u8]>::to_vec), "{text}");
         }
     }
 }
