@@ -168,7 +168,8 @@ impl Table {
     #[inline]
     fn node(&self, bucket: u64) -> Option<Node<'_>> {
         let place = usize::try_from(bucket & !TAG).ok()? - 1;
-        Some(Node(self.arena.get(place * UNIT..)?))
+        let bytes = self.arena.get(place * UNIT..)?;
+        Some(Node { head: bytes.first_chunk()?, bytes })
     }
 }
 
@@ -177,33 +178,36 @@ const TAG: u64 = 0xffff_ffff_0000_0000;
 
 /// A name in the table; its bytes and all behind them.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Node<'a>(&'a [u8]);
+pub(crate) struct Node<'a> {
+    head: &'a [u8; NODE_HEAD],
+    bytes: &'a [u8],
+}
 
 impl<'a> Node<'a> {
     /// Its name, in lower case.
     #[inline]
     pub(crate) fn name(self) -> &'a [u8] {
-        &self.0[NODE_HEAD..NODE_HEAD + usize::from(self.0[0])]
+        &self.bytes[NODE_HEAD..NODE_HEAD + usize::from(self.head[0])]
     }
 
     #[inline]
     pub(crate) fn is(self, kind: Flags) -> bool {
-        Flags(self.0[1]).has(kind)
+        Flags(self.head[1]).has(kind)
     }
 
     /// The index of its zone.
     #[inline]
     pub(crate) fn zone(self) -> usize {
-        u32_at(self.0, 4) as usize
+        u32_at(self.head, 4) as usize
     }
 
     /// The answer for a QTYPE.
     #[inline]
     pub(crate) fn answer(self, qtype: u16) -> Option<Answer<'a>> {
-        let mut rest = self.0.get(NODE_HEAD + usize::from(self.0[0])..)?;
-        for _ in 0..u16_at(self.0, 2) {
+        let mut rest = self.bytes.get(NODE_HEAD + usize::from(self.head[0])..)?;
+        for _ in 0..u16_at(self.head, 2) {
             let (head, after) = rest.split_first_chunk()?;
-            let answer = Answer { node: self.0, head };
+            let answer = Answer { node: self.bytes, head };
             if answer.qtype() == qtype {
                 return Some(answer);
             }
@@ -215,10 +219,10 @@ impl<'a> Node<'a> {
     /// Its answers, in the order of their types.
     #[inline]
     pub(crate) fn answers(self) -> impl Iterator<Item = Answer<'a>> {
-        let count = usize::from(u16_at(self.0, 2));
-        let start = NODE_HEAD + usize::from(self.0[0]);
-        let (heads, _) = self.0[start..start + count * ANSWER_LEN].as_chunks::<ANSWER_LEN>();
-        heads.iter().map(move |head| Answer { node: self.0, head })
+        let count = usize::from(u16_at(self.head, 2));
+        let start = NODE_HEAD + usize::from(self.head[0]);
+        let (heads, _) = self.bytes[start..start + count * ANSWER_LEN].as_chunks::<ANSWER_LEN>();
+        heads.iter().map(move |head| Answer { node: self.bytes, head })
     }
 }
 
@@ -280,12 +284,12 @@ impl<'a> Answer<'a> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-#[inline]
+#[inline(always)]
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }
