@@ -92,9 +92,10 @@ fn ask(zones: &Zones, (_, name, qtype, edns): (&'static str, &'static str, u8, b
     }
     let mut message = [0; 2048];
     message[..query.len()].copy_from_slice(&query);
+    let head: [u8; 10] = query[2..12].try_into().expect("a query is longer");
     for _ in 0..count {
         // As good as new: a reply changes no more than the header and what is behind the query, whose OPT record it may overwrite.
-        message[2..12].copy_from_slice(&query[2..12]);
+        message[2..12].copy_from_slice(&head);
         if edns {
             let question_end = query.len() - 11;
             message[question_end..query.len()].copy_from_slice(&query[question_end..]);

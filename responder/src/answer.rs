@@ -18,7 +18,7 @@ use crate::{
     },
     zone::{
         Zones,
-        table::{ANY_OTHER, Answer, Flags, Node, Table},
+        table::{ANY_OTHER, Answer, Flags, Node},
     },
 };
 
@@ -107,7 +107,7 @@ fn otherwise(zones: &Zones, reply: Reply<'_>) -> Outcome {
         _ => {}
     }
     let length = name.bytes().len();
-    match find(&zones.table, zones.deepest_apex, name) {
+    match find(zones, name) {
         Found::Exact(node) => match typed(node, query.qtype) {
             Some(answer) => reply.answer(answer, 0),
             None => reply.no_data(zones, node),
@@ -154,15 +154,17 @@ enum Found<'a> {
 /// Walks from the root to the whole name. A zone's names are closed under their ancestors down to the apex, so the first name that is missing
 /// ends the walk in that zone, and so does a delegation or a DNAME. A zone of ours may still begin further down, if there is one with so many
 /// labels, and then it is the nearest one and answers (RFC 1034 section 4.3.2 step 2).
-fn find<'a>(table: &'a Table, deepest_apex: usize, name: &Name) -> Found<'a> {
+fn find<'a>(zones: &'a Zones, name: &Name) -> Found<'a> {
+    let table = &zones.table;
     let (labels, starts) = name.labels();
     let mut encloser: Option<Node<'a>> = None;
     let mut barrier: Option<Found<'a>> = None;
     // Whether the zone that was entered last has ended, or none has been entered: only an apex counts then.
     let mut outside = true;
     for index in (0..=labels).rev() {
-        if outside && labels - index > deepest_apex {
-            break;
+        let depth = labels - index;
+        if outside && !zones.apex_depths.contains(&depth) {
+            continue;
         }
         let node = table.find_suffix(name, usize::from(starts[index]));
         let Some(node) = node.filter(|node| !outside || node.is(Flags::APEX)) else {
@@ -184,6 +186,9 @@ fn find<'a>(table: &'a Table, deepest_apex: usize, name: &Name) -> Found<'a> {
         return barrier;
     }
     // RFC 4592 section 3.3.1: the source of synthesis is the asterisk label below the closest encloser, and no other.
+    if !encloser.is(Flags::WILDCARD) {
+        return Found::NoName(encloser.zone());
+    }
     let mut wildcard = [0; NAME_MAX];
     let (asterisk, rest) = wildcard.split_at_mut(2);
     asterisk.copy_from_slice(b"\x01*");

@@ -16,6 +16,7 @@ mod tokens;
 use std::{
     collections::BTreeSet,
     fmt,
+    ops::RangeInclusive,
     path::{Path, PathBuf},
 };
 
@@ -35,8 +36,8 @@ pub struct Source {
 pub struct Zones {
     pub(crate) table: Table,
     pub(crate) zones: Vec<Zone>,
-    /// The number of labels of the apex that has most.
-    pub(crate) deepest_apex: usize,
+    /// From the fewest labels that an apex has to the most.
+    pub(crate) apex_depths: RangeInclusive<usize>,
 }
 
 /// What is kept of a zone besides its names.
@@ -135,8 +136,9 @@ impl Zones {
             zones.push(render::zone(zone, u32::try_from(index).unwrap_or(u32::MAX), &checked, &mut table));
         }
         table.shrink();
-        let deepest_apex = zones.iter().map(|zone| load::labels(&zone.apex)).max().unwrap_or(0);
-        Ok(Self { table, zones, deepest_apex })
+        let depths = || zones.iter().map(|zone| load::labels(&zone.apex));
+        let apex_depths = depths().min().unwrap_or(0)..=depths().max().unwrap_or(0);
+        Ok(Self { table, zones, apex_depths })
     }
 
     /// What there is to say of each zone.

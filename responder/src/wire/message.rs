@@ -123,14 +123,14 @@ impl Query {
             return Err(Reject::FORMERR);
         };
         let question_end = name_end + QUESTION_TAIL;
-        let others = u32::from(count(6)) + u32::from(count(8));
-        let edns = match (others, count(10)) {
-            (0, 0) if message.len() == question_end => None,
-            (0, 1) => match lone_opt(&message[question_end..]) {
-                Some(edns) => Some(edns),
-                None => records(message, question_end, 0, 1)?,
-            },
-            (others, additional) => records(message, question_end, others, additional)?,
+        let opt = match (count(6) | count(8), count(10)) {
+            (0, 0) if message.len() == question_end => Some(None),
+            (0, 1) => lone_opt(&message[question_end..]).map(Some),
+            _ => None,
+        };
+        let edns = match opt {
+            Some(edns) => edns,
+            None => records(message, question_end, u32::from(count(6)) + u32::from(count(8)), count(10))?,
         };
         Ok(Self { qtype: u16::from_be_bytes([t1, t0]), qclass: u16::from_be_bytes([c1, c0]), question_end, edns })
     }

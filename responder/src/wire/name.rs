@@ -43,18 +43,19 @@ impl Name {
         let text = message.get(start..)?;
         // A label that begins behind this, be it the root's, makes the name too long.
         let text = &text[..text.len().min(NAME_MAX)];
-        let mut at = 0;
+        let (mut length, mut bits) = (0, 0);
         loop {
-            let length = usize::from(*text.get(at)?);
-            at += 1 + length;
-            if length == 0 {
+            let label = *text.get(length)?;
+            length += 1 + usize::from(label);
+            if label == 0 {
                 break;
             }
-            if length > LABEL_MAX {
-                return None;
-            }
+            bits |= label;
         }
-        let length = at;
+        // Lengths above 63 are those with one of the upper two bits, which are pointers or nothing at all.
+        if bits & POINTER != 0 {
+            return None;
+        }
         self.length = length;
         self.bytes[length..length + PADDING].fill(0);
         let (text, bytes) = (&text[..length], &mut self.bytes[..length]);

@@ -35,6 +35,9 @@ const NAMES_MAX: usize = 64;
 /// Renders a zone into the table and returns what is kept beside it. `all` are the zones that are served.
 pub(super) fn zone(zone: &Checked<'_>, index: u32, all: &[Checked<'_>], table: &mut Table) -> Zone {
     let apex = zone.content.apex.as_slice();
+    let names = zone.owners().iter().map(|owner| zone.name(owner)).chain(zone.empty.iter().copied());
+    let wildcards: HashSet<&[u8]> = names.filter_map(|name| name.strip_prefix(b"\x01*")).collect();
+    let below = |name: &[u8]| if wildcards.contains(name) { Flags::WILDCARD } else { Flags::default() };
     for owner in zone.owners() {
         let name = zone.name(owner);
         match owner.kind {
@@ -42,7 +45,10 @@ pub(super) fn zone(zone: &Checked<'_>, index: u32, all: &[Checked<'_>], table: &
             Kind::Cut => table.insert(name, Flags::CUT, index, &cut(zone, owner)),
             Kind::Ordinary => {
                 let mut answers = ordinary(zone, owner, all);
-                let mut flags = if name == apex { Flags::APEX } else { Flags::default() };
+                let mut flags = below(name);
+                if name == apex {
+                    flags = flags.with(Flags::APEX);
+                }
                 if !zone.set(owner, TYPE_DNAME).is_empty() {
                     flags = flags.with(Flags::DNAME);
                 }
@@ -58,7 +64,7 @@ pub(super) fn zone(zone: &Checked<'_>, index: u32, all: &[Checked<'_>], table: &
         }
     }
     for name in &zone.empty {
-        table.insert(name, Flags::default(), index, &[]);
+        table.insert(name, below(name), index, &[]);
     }
     let negative = Sections::negative(zone, apex, Rcode::NoError);
     let names = zone.owners().len();

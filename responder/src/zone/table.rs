@@ -37,6 +37,8 @@ impl Flags {
     pub(crate) const CUT: Self = Self(2);
     /// Names below it are rewritten (RFC 6672).
     pub(crate) const DNAME: Self = Self(4);
+    /// There is a wildcard right below it.
+    pub(crate) const WILDCARD: Self = Self(8);
 
     pub(crate) const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
