@@ -152,6 +152,16 @@ impl<'a> Checked<'a> {
                 );
             }
         }
+        let find = |rtype| owned.iter().find(|record| record.rtype == rtype);
+        if let (Some(record), true) = (find(TYPE_DS), owner == content.apex) {
+            fail(record, format!("DS at the apex {}: it belongs to the parent's zone (RFC 4035 section 2.4)", name()));
+        }
+        if let (Some(record), Some(_), true) = (find(TYPE_DNAME), find(TYPE_NS), owner != content.apex) {
+            fail(
+                record,
+                format!("DNAME beside the NS records of {}: only an apex has both (RFC 6672 section 2.3)", name()),
+            );
+        }
         if let Some(alias) = owned.iter().find(|record| record.rtype == TYPE_CNAME)
             && owned.iter().any(|record| record.rtype != TYPE_CNAME)
         {

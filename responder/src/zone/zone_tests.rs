@@ -121,7 +121,7 @@ fn generate() {
 /// The head has four lines, so the first error is on line 5.
 #[test]
 fn texts_with_errors() {
-    let cases: [(&str, &str); 60] = [
+    let cases: [(&str, &str); 62] = [
         ("a", "text:5: the entry ends where a type was expected"),
         ("a 60 IN", "text:5: the entry ends where a type was expected"),
         ("a A", "text:5: A: the entry ends where more was expected"),
@@ -187,6 +187,14 @@ fn texts_with_errors() {
         (
             "a NSEC b A",
             "text:5: NSEC: signed zones cannot be served yet, and without its signatures every validator would take this one for forged",
+        ),
+        (
+            "@ DS 1 13 2 0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+            "text:5: DS at the apex example.: it belongs to the parent's zone (RFC 4035 section 2.4)",
+        ),
+        (
+            "a NS ns.example.org.\na DNAME b",
+            "text:6: DNAME beside the NS records of a.example.: only an apex has both (RFC 6672 section 2.3)",
         ),
         ("a CNAME b\na A 1.2.3.4", "text:5: CNAME beside other records of a.example.: expected it alone"),
         ("a CNAME b\na CNAME c", "text:6: a second CNAME at a.example.: expected one"),
