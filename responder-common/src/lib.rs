@@ -8,7 +8,7 @@
 pub mod map {
     /// XSKMAP: receive queue -> AF_XDP socket. An empty slot passes the frame to the kernel.
     pub const XSKS: &str = "XSKS";
-    /// LPM trie, `[u8; 4]` in network order -> the ports that are served there, bit i for [`global::PORTS`]`[i]`: IPv4 destinations.
+    /// LPM trie, `[u8; 4]` in network order -> the ports that are served there, bit i for [`PORTS`](crate::global::PORTS)`[i]`: IPv4 destinations.
     pub const SERVED_V4: &str = "SERVED_V4";
     /// LPM trie, `[u8; 16]` in network order -> the same for IPv6 destinations.
     pub const SERVED_V6: &str = "SERVED_V6";
