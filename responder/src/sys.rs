@@ -9,6 +9,7 @@ use std::{
 };
 
 use libc::{c_int, c_void};
+use serde::{Deserialize, Serialize};
 
 /// `XDP_MAX_TX_SKB_BUDGET` of linux/if_xdp.h, Linux 6.17 and later.
 const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
@@ -48,7 +49,7 @@ pub fn driver(interface: &str) -> io::Result<String> {
 
 /// What the kernel dropped or could not do for one AF_XDP socket (`struct xdp_statistics`), in frames.
 #[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct XdpStatistics {
     /// Received, dropped for another reason than those below.
     pub rx_dropped: u64,
@@ -60,7 +61,7 @@ pub struct XdpStatistics {
     pub rx_ring_full: u64,
     /// The fill ring was empty when a frame was wanted.
     pub rx_fill_ring_empty_descs: u64,
-    /// The TX ring was empty when the kernel looked.
+    /// The TX ring was empty when the kernel looked: no loss.
     pub tx_ring_empty_descs: u64,
 }
 

@@ -66,14 +66,7 @@ impl Queue {
             received: counters.received(),
             answered: counters.answered(),
             dropped: counters.dropped().map(|(reason, count)| (reason.name().to_owned(), count)).collect(),
-            kernel: status::KernelCounters {
-                rx_dropped: kernel.rx_dropped,
-                rx_invalid_descs: kernel.rx_invalid_descs,
-                tx_invalid_descs: kernel.tx_invalid_descs,
-                rx_ring_full: kernel.rx_ring_full,
-                rx_fill_ring_empty_descs: kernel.rx_fill_ring_empty_descs,
-                tx_ring_empty_descs: kernel.tx_ring_empty_descs,
-            },
+            kernel,
             batches: counters.batches(),
             tx_stalls: counters.stalls(),
         }

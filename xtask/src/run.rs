@@ -46,9 +46,6 @@ const LINE_EVERY: Duration = Duration::from_secs(1);
 /// How long to ask before the lab is left to the user.
 const FIRST_REPORT_SECONDS: u64 = 5;
 
-/// Flows, or two for each queue if that is more.
-const FLOWS: usize = 64;
-
 /// Lines of the server's output that are kept.
 const LINES_MAX: usize = 1000;
 
@@ -71,7 +68,7 @@ pub struct Flags {
     #[arg(long = "for", value_name = "SECS", conflicts_with = "iface", value_parser = clap::value_parser!(u64).range(1..))]
     seconds: Option<u64>,
     /// Queries a second.
-    #[arg(long, value_name = "N", default_value_t = 40_000, conflicts_with = "iface")]
+    #[arg(long, value_name = "N", default_value_t = ask::Plan::RATE, conflicts_with = "iface")]
     rate: u32,
     /// Write the figures to this file, too.
     #[arg(long, value_name = "FILE", conflicts_with = "iface")]
@@ -243,7 +240,7 @@ impl Server {
             server_v6: lab.server.v6,
             seconds: Some(flags.seconds.unwrap_or(FIRST_REPORT_SECONDS)),
             rate: flags.rate,
-            flows: FLOWS.max(2 * lab.queues as usize),
+            flows: ask::Plan::FLOWS.max(2 * lab.queues as usize),
         };
         let mut to_cross = flags.cross;
         let terminal = std::io::stderr().is_terminal();

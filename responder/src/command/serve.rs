@@ -62,14 +62,16 @@ fn load(config: &Config) -> Result<Service> {
             let started = Instant::now();
             eprintln!("loading {} zones", config.zones.len());
             let zones = Zones::load(&config.zones)?;
-            let records: usize = zones.summary().iter().map(|zone| zone.records).sum();
-            eprintln!("loaded {records} records in {:.2} s", started.elapsed().as_secs_f64());
+            let elapsed_s = started.elapsed().as_secs_f64();
+            let summary = zones.summary();
+            let records: usize = summary.iter().map(|zone| zone.records).sum();
+            eprintln!("loaded {records} records in {elapsed_s:.2} s");
+            for warning in summary.iter().flat_map(|zone| &zone.warnings) {
+                eprintln!("warning: {warning}");
+            }
             zones
         }
     };
-    for warning in zones.summary().iter().flat_map(|zone| &zone.warnings) {
-        eprintln!("warning: {warning}");
-    }
     Ok(Service::Dns(Arc::new(zones)))
 }
 

@@ -4,6 +4,8 @@ use std::{collections::BTreeMap, fmt::Write as _};
 
 use serde::{Deserialize, Serialize};
 
+use crate::sys::XdpStatistics;
+
 /// A running server.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Status {
@@ -77,28 +79,11 @@ pub struct Queue {
     /// Frames dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
     /// What the kernel dropped or could not do, in frames.
-    pub kernel: KernelCounters,
+    pub kernel: XdpStatistics,
     /// Batches; `received / batches` is the mean batch size.
     pub batches: u64,
     /// Times the kernel left replies unsent although it was asked to send them.
     pub tx_stalls: u64,
-}
-
-/// `struct xdp_statistics` of one AF_XDP socket.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct KernelCounters {
-    /// Dropped for another reason than those below.
-    pub rx_dropped: u64,
-    /// Fill ring entries that name no frame.
-    pub rx_invalid_descs: u64,
-    /// TX ring entries that name no frame.
-    pub tx_invalid_descs: u64,
-    /// Dropped since the RX ring was full.
-    pub rx_ring_full: u64,
-    /// The fill ring was empty when a frame was wanted.
-    pub rx_fill_ring_empty_descs: u64,
-    /// The TX ring was empty when the kernel looked: no loss.
-    pub tx_ring_empty_descs: u64,
 }
 
 /// A receive queue that no worker serves.
@@ -256,7 +241,7 @@ impl Interface {
     }
 
     fn write_kernel_drops(&self, out: &mut String) -> std::fmt::Result {
-        let sum = |field: fn(&KernelCounters) -> u64| self.queues.iter().map(|queue| field(&queue.kernel)).sum::<u64>();
+        let sum = |field: fn(&XdpStatistics) -> u64| self.queues.iter().map(|queue| field(&queue.kernel)).sum::<u64>();
         writeln!(
             out,
             "dropped by the kernel: ring full {}, fill ring empty {}, invalid rx {}, invalid tx {}, other {}",
@@ -295,7 +280,7 @@ mod tests {
             received: answered + 2,
             answered,
             dropped: BTreeMap::from([("bad_frame".into(), 0), ("response".into(), 2)]),
-            kernel: KernelCounters { rx_ring_full: 1, ..KernelCounters::default() },
+            kernel: XdpStatistics { rx_ring_full: 1, ..XdpStatistics::default() },
             batches: 10,
             tx_stalls: 0,
         };
