@@ -10,7 +10,7 @@ mod shell;
 
 use std::{
     fs,
-    io::{IsTerminal as _, Read as _, Write as _},
+    io::{ErrorKind, IsTerminal as _, Read as _, Write as _},
     path::PathBuf,
     process::ExitCode,
     sync::atomic::{AtomicBool, Ordering},
@@ -227,7 +227,7 @@ impl Bench {
         );
         let mut from = guest.terminal()?;
         let mut to = from.try_clone()?;
-        to.write_all(b"stty -F /dev/ttyS1 sane; exec setsid sh -i </dev/ttyS1 >/dev/ttyS1 2>&1\n")?;
+        to.write_all(b"stty -F /dev/ttyS1 sane; exec sh -i </dev/ttyS1 >/dev/ttyS1 2>&1\n")?;
         thread::spawn(move || std::io::copy(&mut std::io::stdin(), &mut to));
         let mut buffer = [0; 4096];
         while !self.stop.load(Ordering::Relaxed) {
@@ -237,7 +237,7 @@ impl Bench {
                     std::io::stdout().write_all(&buffer[..length])?;
                     std::io::stdout().flush()?;
                 }
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 Err(error) => return Err(error).context("reading from the guest's shell"),
             }
         }

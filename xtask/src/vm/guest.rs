@@ -71,6 +71,14 @@ impl Nic {
         }
     }
 
+    /// On how many of its queues packets can arrive.
+    const fn used(self, queues: u32) -> u32 {
+        match self {
+            Self::Virtio | Self::Igb => queues,
+            Self::Vmxnet3 => 1,
+        }
+    }
+
     const fn flavour(self) -> Flavour {
         match self {
             Self::Virtio | Self::Vmxnet3 => Flavour::Cloud,
@@ -125,7 +133,7 @@ impl Guest {
     ) -> anyhow::Result<Self> {
         let tools = fetch::tools()?;
         let kernel = fetch::kernel(&options.kernel, options.nic.flavour())?;
-        let lab = Lab::client_side(options.queues)?;
+        let lab = Lab::client_side(options.nic.used(options.queues))?;
         make_tap(&lab)?;
         let initrd = lab.directory.join("initrd");
         initrd::build(&initrd, &kernel, &tools, options.nic.drivers(), responder, zones)?;
@@ -311,7 +319,7 @@ fn machine(lab: &Lab, options: &Options, kernel: &Kernel, initrd: &Path) -> Vec<
         Nic::Igb => "igb".to_owned(),
         Nic::Vmxnet3 => "vmxnet3".to_owned(),
     };
-    let tap_queues = if queues > 1 { format!(",queues={queues}") } else { String::new() };
+    let tap_queues = if lab.queues > 1 { format!(",queues={}", lab.queues) } else { String::new() };
     let mut arguments: Vec<String> = [
         "-accel", "tcg,thread=multi", "-cpu", "max", "-machine", "q35", "-nodefaults", "-display", "none", "-vga", "none",
         "-no-reboot",

@@ -20,6 +20,8 @@ echo 0 >/proc/sys/net/ipv6/conf/eth0/accept_ra
 /sbin/ip addr add "$v4"/24 dev eth0
 /sbin/ip addr add "$v6"/64 dev eth0 nodad
 /sbin/ip link set eth0 up
+# Held open: what arrives while nobody has it open is lost, and so are its settings.
+exec 3<>/dev/ttyS1
 stty -F /dev/ttyS1 raw -echo
 echo "guest $(uname -r) is up"
 while :; do
