@@ -47,6 +47,13 @@ pub fn driver(interface: &str) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&name).into_owned())
 }
 
+/// The running kernel's release, as `uname -r` says it.
+#[must_use]
+pub fn kernel_release() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    if release.is_empty() { "(unknown)".to_owned() } else { release.trim().to_owned() }
+}
+
 /// What the kernel dropped or could not do for one AF_XDP socket (`struct xdp_statistics`), in frames.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

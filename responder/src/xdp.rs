@@ -44,6 +44,8 @@ pub struct Queue {
     pub worker: Worker,
     /// Whether the driver receives straight into the UMEM.
     pub zero_copy: bool,
+    /// Why it does not, though it was asked to.
+    mode_reason: Option<String>,
     /// The socket, for the kernel's counters.
     fd: OwnedFd,
 }
@@ -63,6 +65,7 @@ impl Queue {
             cpu: self.worker.placement.cpu,
             thread: observed.thread(),
             mode: self.mode().to_owned(),
+            mode_reason: self.mode_reason.clone(),
             received: counters.received(),
             answered: counters.answered(),
             dropped: counters.dropped().map(|(reason, count)| (reason.name().to_owned(), count)).collect(),
@@ -157,9 +160,17 @@ impl Bypass {
                 );
             }
             let zero_copy = socket.is_zero_copy();
+            let mode_reason = socket.mode_reason().map(|reason| match interface.driver.as_str() {
+                "veth" => "veth has no zero-copy".to_owned(),
+                _ => reason.to_owned(),
+            });
             let fd = socket.try_clone_fd().context("cannot duplicate an AF_XDP socket")?;
             let worker = Worker::start(placement, socket, handler(verify), cpus)?;
-            queues.push(Queue { worker, zero_copy, fd });
+            queues.push(Queue { worker, zero_copy, mode_reason, fd });
+        }
+        // Nobody expects zero-copy of veth.
+        if interface.driver != "veth" {
+            warn_of_copy_mode(&interface, &queues);
         }
         let mut bypass = Self { interface, queues, unserved, steering, prefixes };
         for queue in &bypass.queues {
@@ -206,6 +217,7 @@ impl Bypass {
             name: self.interface.name.clone(),
             index: self.interface.index,
             driver: self.interface.driver.clone(),
+            kernel: sys::kernel_release(),
             xdp_mode: self.mode().to_owned(),
             queues: self.queues.iter().map(Queue::status).collect(),
             queues_without_worker: self.unserved.clone(),
@@ -235,6 +247,25 @@ impl Drop for Bypass {
             queue.worker.stop();
         }
         self.queues.clear();
+    }
+}
+
+/// One line for each reason, naming the queues.
+fn warn_of_copy_mode(interface: &Interface, queues: &[Queue]) {
+    let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for queue in queues {
+        if let Some(reason) = &queue.mode_reason {
+            reasons.entry(reason).or_default().push(queue.worker.placement.queue.to_string());
+        }
+    }
+    for (reason, queues) in reasons {
+        eprintln!(
+            "warning: {} queue {}: copy mode: {reason} (driver {}, Linux {})",
+            interface.name,
+            queues.join(", "),
+            interface.driver,
+            sys::kernel_release()
+        );
     }
 }
 

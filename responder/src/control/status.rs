@@ -49,6 +49,8 @@ pub struct Interface {
     pub index: u32,
     /// Its driver.
     pub driver: String,
+    /// The kernel's release.
+    pub kernel: String,
     /// How the XDP program is attached: `native` or `generic`.
     pub xdp_mode: String,
     /// The queues that are served.
@@ -72,6 +74,8 @@ pub struct Queue {
     pub thread: i32,
     /// `zero-copy` or `copy`.
     pub mode: String,
+    /// Why it is `copy` though zero-copy was asked for.
+    pub mode_reason: Option<String>,
     /// Frames taken from the RX ring.
     pub received: u64,
     /// Replies put into the TX ring.
@@ -169,7 +173,7 @@ impl Status {
 
 impl Interface {
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "\n{}: {} driver, XDP {}", self.name, self.driver, self.xdp_mode)?;
+        writeln!(out, "\n{}: {} driver on Linux {}, XDP {}", self.name, self.driver, self.kernel, self.xdp_mode)?;
         writeln!(out, "queue  cpu  mode         received    answered     dropped   batch  stalls")?;
         for queue in &self.queues {
             let dropped: u64 = queue.dropped.values().sum();
@@ -188,6 +192,11 @@ impl Interface {
         }
         for unserved in &self.queues_without_worker {
             writeln!(out, "{:>5}    -  no worker: {}", unserved.queue, unserved.reason)?;
+        }
+        for queue in &self.queues {
+            if let Some(reason) = &queue.mode_reason {
+                writeln!(out, "queue {} is in copy mode: {reason}", queue.queue)?;
+            }
         }
         self.write_matrix(out)?;
         self.write_kernel_drops(out)?;
@@ -277,6 +286,7 @@ mod tests {
             cpu,
             thread: 7,
             mode: "copy".into(),
+            mode_reason: (queue == 1).then(|| "the driver or kernel refused zero-copy: Operation not supported".into()),
             received: answered + 2,
             answered,
             dropped: BTreeMap::from([("bad_frame".into(), 0), ("response".into(), 2)]),
@@ -295,6 +305,7 @@ mod tests {
                 name: "eth0".into(),
                 index: 2,
                 driver: "veth".into(),
+                kernel: "6.18.5".into(),
                 xdp_mode: "native".into(),
                 queues: vec![queue(0, 1, 100), queue(1, 0, 200)],
                 queues_without_worker: vec![Unserved { queue: 2, reason: "not in --queues".into() }],
@@ -310,11 +321,12 @@ mod tests {
 responder 0.1.0, pid 42, up 12 s, io xdp, service dns
 zone example.com. serial 7: 3 names, 5 records
 
-eth0: veth driver, XDP native
+eth0: veth driver on Linux 6.18.5, XDP native
 queue  cpu  mode         received    answered     dropped   batch  stalls
     0    1  copy              102         100           2    10.2       0  (response 2)
     1    0  copy              202         200           2    20.2       0  (response 2)
     2    -  no worker: not in --queues
+queue 1 is in copy mode: the driver or kernel refused zero-copy: Operation not supported
 replies                  tx 0             tx 1
         rx 0         100 cpu1                .
         rx 1                .         200 cpu0

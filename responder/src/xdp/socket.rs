@@ -9,6 +9,8 @@
 //! What it does not do: decide what a reply is, or attach the XDP program.
 #![allow(unsafe_code, reason = "this is the island for rings and UMEM")]
 
+mod options;
+
 use std::{
     io,
     num::NonZeroU32,
@@ -17,13 +19,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use xsk_rs::{
     CompQueue, FillQueue, FrameDesc, RxQueue, TxQueue, Umem,
     config::{BindFlags, FrameSize, Interface, LibxdpFlags, QueueSize, SocketConfig, UmemConfig},
 };
 
 use crate::sys;
+use options::{answer, errno, explain, frame_size};
+
+pub use options::{Options, ZeroCopy, mtu_max, ring_frames};
 
 /// Frames taken from the RX ring at once. Measured: 64 is enough to make the system call cheap, more only grows latency.
 const BATCH: usize = 64;
@@ -31,53 +36,9 @@ const BATCH: usize = 64;
 const BUSY_POLL_BUDGET: u32 = 64;
 /// What the kernel sends per system call in copy mode unless told otherwise.
 const DEFAULT_TX_BUDGET: u32 = 32;
-/// What the kernel keeps free before each packet (`XDP_PACKET_HEADROOM`).
-const HEADROOM: u32 = 256;
-/// An Ethernet header with two VLAN tags.
-const LINK_LEN: u32 = 14 + 2 * 4;
 /// After a process dies, the kernel takes tens of milliseconds to give its queue back.
 const BUSY_FOR: Duration = Duration::from_secs(2);
 const BUSY_STEP: Duration = Duration::from_millis(50);
-
-/// Whether to ask the driver to receive straight into the UMEM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum ZeroCopy {
-    /// Zero-copy where the driver can, else copy.
-    Auto,
-    /// Zero-copy or an error.
-    On,
-    /// Copy.
-    Off,
-}
-
-/// How to make a socket.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// The interface's MTU: it decides the frame size.
-    pub mtu: u32,
-    /// Whether to ask for zero-copy.
-    pub zero_copy: ZeroCopy,
-    /// Size of every ring and number of frames; a power of two.
-    pub ring_frames: u32,
-    /// Busy-poll this many microseconds per system call.
-    pub busy_poll_us: Option<u32>,
-}
-
-/// Rounds up to a ring size that the kernel takes and that loses nothing at a million packets a second.
-#[must_use]
-pub fn ring_frames(wanted: u32) -> u32 {
-    wanted.clamp(4096, 1 << 20).next_power_of_two()
-}
-
-/// The largest MTU whose packets fit into one frame.
-#[must_use]
-pub const fn mtu_max() -> u32 {
-    4096 - HEADROOM - LINK_LEN
-}
-
-fn frame_size(mtu: u32) -> Option<u32> {
-    [2048, 4096].into_iter().find(|size| mtu + LINK_LEN + HEADROOM <= *size)
-}
 
 /// A bound AF_XDP socket with all its frames in its fill ring.
 #[derive(Debug)]
@@ -96,6 +57,8 @@ pub struct Socket {
     in_flight: u32,
     tx_budget: u32,
     zero_copy: bool,
+    /// Why it is copy mode though zero-copy was asked for.
+    mode_reason: Option<String>,
     napi: bool,
 }
 
@@ -114,17 +77,39 @@ impl Socket {
     /// Makes a socket for one queue, fills its fill ring, and retries for a moment while an earlier owner's exit is not through.
     pub fn bind(interface: &str, queue: u32, options: &Options) -> Result<Self> {
         let deadline = Instant::now() + BUSY_FOR;
-        loop {
-            match Self::try_bind(interface, queue, options) {
-                Err(error) if errno(&error) == Some(libc::EBUSY) && Instant::now() < deadline => {
-                    thread::sleep(BUSY_STEP)
-                }
-                result => return result.map_err(|error| explain(error, interface, queue, options)),
+        while Instant::now() < deadline {
+            if let Some(socket) = Self::try_bind(interface, queue, options)? {
+                return Ok(socket);
             }
+            thread::sleep(BUSY_STEP);
+        }
+        // Whoever has the queue keeps it, unless it is the driver that calls itself busy when asked for zero-copy.
+        let flags = if options.zero_copy == ZeroCopy::On { BindFlags::XDP_ZEROCOPY } else { BindFlags::XDP_COPY };
+        Self::open(interface, queue, options, flags).map_err(|error| explain(error, interface, queue, options))
+    }
+
+    /// Tries once: `None` while the queue still belongs to another socket.
+    pub fn try_bind(interface: &str, queue: u32, options: &Options) -> Result<Option<Self>> {
+        let open = |flags| Self::open(interface, queue, options, flags);
+        let result = match options.zero_copy {
+            ZeroCopy::On => open(BindFlags::XDP_ZEROCOPY),
+            ZeroCopy::Off => open(BindFlags::XDP_COPY),
+            // Asked for neither, the kernel would take copy mode in silence.
+            ZeroCopy::Auto => match open(BindFlags::XDP_ZEROCOPY) {
+                Err(refusal) if errno(&refusal) != Some(libc::EBUSY) => open(BindFlags::XDP_COPY).map(|socket| Self {
+                    mode_reason: Some(format!("the driver or kernel refused zero-copy: {}", answer(&refusal))),
+                    ..socket
+                }),
+                result => result,
+            },
+        };
+        match result {
+            Err(error) if errno(&error) == Some(libc::EBUSY) => Ok(None),
+            result => result.map(Some).map_err(|error| explain(error, interface, queue, options)),
         }
     }
 
-    fn try_bind(interface: &str, queue: u32, options: &Options) -> Result<Self> {
+    fn open(interface: &str, queue: u32, options: &Options, flags: BindFlags) -> Result<Self> {
         let size = frame_size(options.mtu).with_context(|| {
             format!(
                 "the MTU of {interface} is {}, but a frame holds packets of at most {}: lower the MTU",
@@ -140,16 +125,11 @@ impl Socket {
             .comp_queue_size(ring)
             .build()?;
         let (umem, descs) = Umem::new(config, frames, false).context("UMEM")?;
-        let bind = match options.zero_copy {
-            ZeroCopy::Auto => BindFlags::empty(),
-            ZeroCopy::On => BindFlags::XDP_ZEROCOPY,
-            ZeroCopy::Off => BindFlags::XDP_COPY,
-        };
         let config = SocketConfig::builder()
             .rx_queue_size(ring)
             .tx_queue_size(ring)
             .libxdp_flags(LibxdpFlags::XSK_LIBXDP_FLAGS_INHIBIT_PROG_LOAD)
-            .bind_flags(bind | BindFlags::XDP_USE_NEED_WAKEUP)
+            .bind_flags(flags | BindFlags::XDP_USE_NEED_WAKEUP)
             .build();
         let interface: Interface = interface.parse()?;
         // SAFETY: the UMEM is this socket's alone, so the pair of interface and queue is not bound to through it yet.
@@ -173,6 +153,7 @@ impl Socket {
             in_flight: 0,
             tx_budget: DEFAULT_TX_BUDGET,
             zero_copy: false,
+            mode_reason: None,
             napi: false,
         };
         let fd = socket.try_clone_fd()?;
@@ -198,6 +179,12 @@ impl Socket {
     #[must_use]
     pub fn is_zero_copy(&self) -> bool {
         self.zero_copy
+    }
+
+    /// Why it is in copy mode though zero-copy was asked for: what the system said.
+    #[must_use]
+    pub fn mode_reason(&self) -> Option<&str> {
+        self.mode_reason.as_deref()
     }
 
     /// Whether the queue has a NAPI instance that busy polling could drive.
@@ -320,65 +307,9 @@ fn count(frames: usize) -> u32 {
     frames as u32
 }
 
-fn errno(error: &anyhow::Error) -> Option<i32> {
-    error.chain().find_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error())
-}
-
-/// Says what was attempted, what the system answered and what to do.
-fn explain(error: anyhow::Error, interface: &str, queue: u32, options: &Options) -> anyhow::Error {
-    let remedy = match errno(&error) {
-        Some(libc::EBUSY) => {
-            "another AF_XDP socket has this queue: stop its owner, or leave the queue out with --queues"
-        }
-        Some(libc::EOPNOTSUPP | libc::EINVAL) if options.zero_copy == ZeroCopy::On => {
-            "the driver or this kernel has no zero-copy here: use --zero-copy auto"
-        }
-        Some(libc::EINVAL) => {
-            "the queue may not exist, or the driver cannot give it to AF_XDP: see `ethtool -l` for the channels"
-        }
-        Some(libc::EPERM) => {
-            "it needs CAP_NET_RAW, and CAP_NET_ADMIN for zero-copy: run it as root or give it these capabilities"
-        }
-        Some(libc::ENOBUFS | libc::ENOMEM) => {
-            "too little lockable memory for its frames: raise the memlock limit (LimitMEMLOCK=infinity, `ulimit -l`) or give it CAP_IPC_LOCK"
-        }
-        Some(libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT) => {
-            "this kernel is built without AF_XDP (CONFIG_XDP_SOCKETS): use --io socket"
-        }
-        _ => return error.context(format!("cannot open an AF_XDP socket on queue {queue} of {interface}")),
-    };
-    anyhow!("cannot open an AF_XDP socket on queue {queue} of {interface}: {error:#}: {remedy}")
-}
-
 #[cfg(test)]
 mod tests {
     use std::ffi::c_void;
-
-    use super::*;
-
-    /// CASES 16: a ring size that is no power of two once ended start-up.
-    #[test]
-    fn case_16_ring_sizes_are_rounded_up() {
-        for (wanted, got) in [(0, 4096), (511, 4096), (4096, 4096), (4097, 8192), (5000, 8192), (u32::MAX, 1 << 20)] {
-            assert_eq!(ring_frames(wanted), got, "{wanted}");
-        }
-    }
-
-    #[test]
-    fn frames_are_as_small_as_the_mtu_allows() {
-        for (mtu, size) in [
-            (1280, Some(2048)),
-            (1500, Some(2048)),
-            (1770, Some(2048)),
-            (1771, Some(4096)),
-            (3818, Some(4096)),
-            (3819, None),
-            (9000, None),
-        ] {
-            assert_eq!(frame_size(mtu), size, "{mtu}");
-        }
-        assert_eq!(frame_size(mtu_max()), Some(4096));
-    }
 
     /// CASES 23: ring indices are 32 bits and wrap after 2^32 frames, which at a million a second is an hour and twelve minutes.
     ///
