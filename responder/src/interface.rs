@@ -17,7 +17,7 @@ use rtnetlink::{
         link::{InfoData, InfoKind, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp},
     },
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{config::DNS_PORT, sys};
 
@@ -131,8 +131,8 @@ pub struct Monitor {
         rtnetlink::packet_core::NetlinkMessage<rtnetlink::packet_route::RouteNetlinkMessage>,
         rtnetlink::sys::SocketAddr,
     )>,
-    /// News came that nobody has been told of yet.
-    has_changed: bool,
+    /// News came that nobody has been told of yet; the wait for quiet ends then.
+    look_at: Option<Instant>,
 }
 
 impl Monitor {
@@ -142,7 +142,7 @@ impl Monitor {
         let (connection, handle, changes) =
             new_multicast_connection(&groups).context("cannot open a netlink socket")?;
         tokio::spawn(connection);
-        Ok(Self { handle, changes, has_changed: false })
+        Ok(Self { handle, changes, look_at: None })
     }
 
     /// Reads one interface.
@@ -158,17 +158,20 @@ impl Monitor {
 
     /// Returns when something has changed on some interface and then been quiet for a moment. A change is not lost when this is cancelled.
     pub async fn changed(&mut self) {
-        if !self.has_changed {
-            if self.changes.next().await.is_none() {
-                // The connection has gone; there will be no more news.
-                std::future::pending::<()>().await;
+        let look_at = match self.look_at {
+            Some(look_at) => look_at,
+            None => {
+                if self.changes.next().await.is_none() {
+                    // The connection has gone; there will be no more news.
+                    std::future::pending::<()>().await;
+                }
+                *self.look_at.insert(Instant::now() + SETTLE_MAX)
             }
-            self.has_changed = true;
-        }
+        };
         let quiet = async { while let Ok(Some(_)) = timeout(SETTLE, self.changes.next()).await {} };
         // Quiet or not, it is time to look.
-        let _ = timeout(SETTLE_MAX, quiet).await;
-        self.has_changed = false;
+        let _ = timeout_at(look_at, quiet).await;
+        self.look_at = None;
     }
 }
 

@@ -72,6 +72,17 @@ pub struct XdpStatistics {
     pub tx_ring_empty_descs: u64,
 }
 
+impl std::ops::AddAssign for XdpStatistics {
+    fn add_assign(&mut self, other: Self) {
+        self.rx_dropped += other.rx_dropped;
+        self.rx_invalid_descs += other.rx_invalid_descs;
+        self.tx_invalid_descs += other.tx_invalid_descs;
+        self.rx_ring_full += other.rx_ring_full;
+        self.rx_fill_ring_empty_descs += other.rx_fill_ring_empty_descs;
+        self.tx_ring_empty_descs += other.tx_ring_empty_descs;
+    }
+}
+
 /// Reads the kernel's counters of an AF_XDP socket.
 pub fn xdp_statistics(socket: impl AsFd) -> io::Result<XdpStatistics> {
     get_option(socket.as_fd(), libc::SOL_XDP, libc::XDP_STATISTICS)
@@ -95,6 +106,13 @@ pub fn prefer_busy_poll(socket: impl AsFd, microseconds: u32, budget: u32) -> io
     set_option(socket, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, &1u32)?;
     set_option(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &microseconds)?;
     set_option(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL_BUDGET, &budget)
+}
+
+/// Takes back what [`prefer_busy_poll`] did.
+pub fn stop_busy_poll(socket: impl AsFd) -> io::Result<()> {
+    let socket = socket.as_fd();
+    set_option(socket, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, &0)?;
+    set_option(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &0)
 }
 
 /// The NAPI instance that serves this socket's queue; 0 where there is none to poll.

@@ -4,21 +4,21 @@
 //! sockets and workers come up, and only then are the slots set. At the end the slots are cleared first. So at no moment is a
 //! frame steered to a queue that nobody serves. The attachment is a link that this process holds: it goes when the process goes.
 
+pub mod nic;
+pub mod queue;
 pub mod socket;
 pub mod steering;
 pub mod topology;
+pub mod watch;
 pub mod worker;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     net::{IpAddr, SocketAddr},
-    os::fd::{AsRawFd, OwnedFd},
-    thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use crate::{
     cli::{Switch, XdpMode},
@@ -27,62 +27,13 @@ use crate::{
     interface::Interface,
     sys,
 };
-use socket::{Options, Socket};
+use queue::Queue;
+use socket::Options;
 use steering::{AttachMode, Settings, Steering, VlanTag};
-use worker::{Handler, Worker};
+use worker::Handler;
 
-/// Drivers that reset on attach need up to a few seconds until the link is back.
-const CARRIER_WITHIN: Duration = Duration::from_secs(10);
-const CARRIER_STEP: Duration = Duration::from_millis(20);
 /// The XDP program writes a few records a second.
 const LOG_EVERY: Duration = Duration::from_millis(200);
-
-/// One served queue.
-#[derive(Debug)]
-pub struct Queue {
-    /// Its worker.
-    pub worker: Worker,
-    /// Whether the driver receives straight into the UMEM.
-    pub zero_copy: bool,
-    /// Why it does not, though it was asked to.
-    mode_reason: Option<String>,
-    /// The socket, for the kernel's counters.
-    fd: OwnedFd,
-}
-
-impl Queue {
-    fn mode(&self) -> &'static str {
-        if self.zero_copy { "zero-copy" } else { "copy" }
-    }
-
-    fn status(&self) -> status::Queue {
-        let observed = self.worker.observed();
-        let counters = &observed.counters;
-        // It cannot fail on an open AF_XDP socket, which this is.
-        let kernel = sys::xdp_statistics(&self.fd).unwrap_or_default();
-        status::Queue {
-            queue: self.worker.placement.queue,
-            cpu: self.worker.placement.cpu,
-            thread: observed.thread(),
-            mode: self.mode().to_owned(),
-            mode_reason: self.mode_reason.clone(),
-            received: counters.received(),
-            answered: counters.answered(),
-            dropped: counters.dropped().map(|(reason, count)| (reason.name().to_owned(), count)).collect(),
-            kernel,
-            batches: counters.batches(),
-            tx_stalls: counters.stalls(),
-        }
-    }
-
-    /// The kernel gives a socket only frames of the queue it is bound to, and sends what the socket sends on the same queue; the CPU is
-    /// where the worker found itself.
-    fn matrix(&self) -> impl Iterator<Item = status::Cell> + '_ {
-        let queue = self.worker.placement.queue;
-        let cell = move |(tx_cpu, frames)| status::Cell { rx_queue: queue, tx_queue: queue, tx_cpu, frames };
-        self.worker.observed().sent_from().map(cell)
-    }
-}
 
 /// The bypass of one interface. Dropping it takes the queues out of the XSKMAP, then ends the workers, then detaches.
 pub struct Bypass {
@@ -125,10 +76,10 @@ impl Bypass {
         if config.log_steering {
             print_log(&mut steering)?;
         }
-        wait_for_carrier(name)?;
+        nic::wait_for_carrier(name)?;
 
         // Attaching can change the channels, so they are counted afterwards.
-        let present = receive_queues(name);
+        let present = nic::receive_queues(name);
         let (served_queues, unserved) = choose(name, present, config.queues.as_deref())?;
         let allowed = topology::allowed_cpus();
         let placements =
@@ -141,7 +92,8 @@ impl Bypass {
             mtu: interface.mtu,
             zero_copy: config.zero_copy,
             ring_frames: config.ring_frames,
-            busy_poll_us: config.busy_poll_us,
+            // Polling for no time is not polling.
+            busy_poll_us: config.busy_poll_us.filter(|us| *us > 0),
         };
         let verify = match config.verify_checksums {
             Switch::On => true,
@@ -152,29 +104,17 @@ impl Bypass {
         let cpus = allowed.iter().max().map_or(1, |last| last + 1);
         let mut queues = Vec::with_capacity(placements.len());
         for placement in placements {
-            let socket = Socket::bind(name, placement.queue, &options)?;
-            if config.busy_poll_us.is_some() && !socket.has_napi() {
-                eprintln!(
-                    "warning: {name} queue {}: busy polling has no effect, the driver gives no NAPI id",
-                    placement.queue
-                );
-            }
-            let zero_copy = socket.is_zero_copy();
-            let mode_reason = socket.mode_reason().map(|reason| match interface.driver.as_str() {
-                "veth" => "veth has no zero-copy".to_owned(),
-                _ => reason.to_owned(),
-            });
-            let fd = socket.try_clone_fd().context("cannot duplicate an AF_XDP socket")?;
-            let worker = Worker::start(placement, socket, handler(verify), cpus)?;
-            queues.push(Queue { worker, zero_copy, mode_reason, fd });
+            queues.push(Queue::start(&interface, placement, options, handler(verify), cpus)?);
         }
         // Nobody expects zero-copy of veth.
         if interface.driver != "veth" {
             warn_of_copy_mode(&interface, &queues);
         }
+        // Binding with zero-copy has some drivers reset as attaching does.
+        nic::wait_for_carrier(&interface.name)?;
         let mut bypass = Self { interface, queues, unserved, steering, prefixes };
-        for queue in &bypass.queues {
-            bypass.steering.set_slot(queue.worker.placement.queue, queue.fd.as_raw_fd())?;
+        for queue in &mut bypass.queues {
+            queue.steer(&mut bypass.steering)?;
         }
         Ok(bypass)
     }
@@ -192,20 +132,21 @@ impl Bypass {
         Ok(())
     }
 
+    /// Looks after the queues, a few times a second.
+    pub fn tick(&mut self) {
+        let (now, carrier) = (Instant::now(), nic::has_carrier(&self.interface.name));
+        for queue in &mut self.queues {
+            queue.tick(&self.interface, &mut self.steering, carrier, now);
+        }
+    }
+
     /// One line: `eth0 (native): queue 0 on CPU 1 (copy), ...`.
     #[must_use]
     pub fn summary(&self) -> String {
         let queues: Vec<String> = self
             .queues
             .iter()
-            .map(|queue| {
-                format!(
-                    "queue {} on CPU {} ({})",
-                    queue.worker.placement.queue,
-                    queue.worker.placement.cpu,
-                    queue.mode()
-                )
-            })
+            .map(|queue| format!("queue {} on CPU {} ({})", queue.placement.queue, queue.placement.cpu, queue.mode()))
             .collect();
         format!("{} (XDP {}): {}", self.interface.name, self.mode(), queues.join(", "))
     }
@@ -220,7 +161,12 @@ impl Bypass {
             kernel: sys::kernel_release(),
             xdp_mode: self.mode().to_owned(),
             queues: self.queues.iter().map(Queue::status).collect(),
-            queues_without_worker: self.unserved.clone(),
+            queues_without_worker: self
+                .unserved
+                .iter()
+                .cloned()
+                .chain(self.queues.iter().filter_map(Queue::unserved))
+                .collect(),
             verdicts: self
                 .steering
                 .verdicts()
@@ -244,7 +190,7 @@ impl Drop for Bypass {
         }
         // The workers end now, all at once, and the program after them.
         for queue in &self.queues {
-            queue.worker.stop();
+            queue.stop();
         }
         self.queues.clear();
     }
@@ -254,8 +200,8 @@ impl Drop for Bypass {
 fn warn_of_copy_mode(interface: &Interface, queues: &[Queue]) {
     let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for queue in queues {
-        if let Some(reason) = &queue.mode_reason {
-            reasons.entry(reason).or_default().push(queue.worker.placement.queue.to_string());
+        if let Some(reason) = queue.mode_reason() {
+            reasons.entry(reason).or_default().push(queue.placement.queue.to_string());
         }
     }
     for (reason, queues) in reasons {
@@ -280,7 +226,7 @@ fn settings(interface: &Interface, config: &Config, served: &[SocketAddr]) -> Se
             .filter_map(|id| VlanTag::new(*id, None))
             .chain(config.vlans.iter().copied())
             .collect(),
-        queues: receive_queues_max(&interface.name),
+        queues: nic::receive_queues_max(&interface.name),
         mode: match config.xdp_mode {
             XdpMode::Auto => AttachMode::Auto,
             XdpMode::Native => AttachMode::Native,
@@ -342,19 +288,6 @@ impl Prefixes {
     }
 }
 
-/// The number of receive queues in use. A driver without channels has one.
-fn receive_queues(interface: &str) -> u32 {
-    sys::channels(interface).map_or(1, |channels| channels.rx.max(1))
-}
-
-/// The number of receive queues there can ever be, in use or not.
-fn receive_queues_max(interface: &str) -> u32 {
-    let present = fs::read_dir(format!("/sys/class/net/{interface}/queues")).map_or(0, |entries| {
-        entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("rx-")).count()
-    });
-    u32::try_from(present).unwrap_or(u32::MAX).max(receive_queues(interface))
-}
-
 /// Splits the receive queues into those that get a worker and those that do not, with the reason.
 fn choose(interface: &str, present: u32, wanted: Option<&[u32]>) -> Result<(Vec<u32>, Vec<Unserved>)> {
     let Some(wanted) = wanted else { return Ok(((0..present).collect(), Vec::new())) };
@@ -372,21 +305,6 @@ fn choose(interface: &str, present: u32, wanted: Option<&[u32]>) -> Result<(Vec<
         })
         .collect();
     Ok((wanted.to_vec(), unserved))
-}
-
-/// Waits until the link is up again after attaching.
-fn wait_for_carrier(interface: &str) -> Result<()> {
-    let path = format!("/sys/class/net/{interface}/carrier");
-    let deadline = Instant::now() + CARRIER_WITHIN;
-    while fs::read_to_string(&path).is_ok_and(|carrier| carrier.trim() != "1") {
-        ensure!(
-            Instant::now() < deadline,
-            "{interface} has had no carrier for {} s: is its cable (or its peer) up?",
-            CARRIER_WITHIN.as_secs()
-        );
-        thread::sleep(CARRIER_STEP);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

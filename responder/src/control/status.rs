@@ -76,6 +76,8 @@ pub struct Queue {
     pub mode: String,
     /// Why it is `copy` though zero-copy was asked for.
     pub mode_reason: Option<String>,
+    /// `on`, `off`, `no NAPI id` where the driver gives the kernel nothing to poll, or `given up: ` and why.
+    pub busy_poll: String,
     /// Frames taken from the RX ring.
     pub received: u64,
     /// Replies put into the TX ring.
@@ -88,6 +90,10 @@ pub struct Queue {
     pub batches: u64,
     /// Times the kernel left replies unsent although it was asked to send them.
     pub tx_stalls: u64,
+    /// How often its socket was replaced since it was stuck.
+    pub reprovisioned: u64,
+    /// Why it was replaced the last time.
+    pub reprovision_reason: Option<String>,
 }
 
 /// A receive queue that no worker serves.
@@ -197,6 +203,12 @@ impl Interface {
             if let Some(reason) = &queue.mode_reason {
                 writeln!(out, "queue {} is in copy mode: {reason}", queue.queue)?;
             }
+            if queue.busy_poll != "off" && queue.busy_poll != "on" {
+                writeln!(out, "queue {}: busy polling: {}", queue.queue, queue.busy_poll)?;
+            }
+            if let Some(reason) = &queue.reprovision_reason {
+                writeln!(out, "queue {}: socket replaced {} times: {reason}", queue.queue, queue.reprovisioned)?;
+            }
         }
         self.write_matrix(out)?;
         self.write_kernel_drops(out)?;
@@ -287,12 +299,15 @@ mod tests {
             thread: 7,
             mode: "copy".into(),
             mode_reason: (queue == 1).then(|| "the driver or kernel refused zero-copy: Operation not supported".into()),
+            busy_poll: if queue == 0 { "given up: replies stayed in the TX ring" } else { "off" }.into(),
             received: answered + 2,
             answered,
             dropped: BTreeMap::from([("bad_frame".into(), 0), ("response".into(), 2)]),
             kernel: XdpStatistics { rx_ring_full: 1, ..XdpStatistics::default() },
             batches: 10,
             tx_stalls: 0,
+            reprovisioned: u64::from(queue),
+            reprovision_reason: (queue == 1).then(|| "replies stayed in the TX ring".into()),
         };
         let status = Status {
             version: "0.1.0".into(),
@@ -326,7 +341,9 @@ queue  cpu  mode         received    answered     dropped   batch  stalls
     0    1  copy              102         100           2    10.2       0  (response 2)
     1    0  copy              202         200           2    20.2       0  (response 2)
     2    -  no worker: not in --queues
+queue 0: busy polling: given up: replies stayed in the TX ring
 queue 1 is in copy mode: the driver or kernel refused zero-copy: Operation not supported
+queue 1: socket replaced 1 times: replies stayed in the TX ring
 replies                  tx 0             tx 1
         rx 0         100 cpu1                .
         rx 1                .         200 cpu0

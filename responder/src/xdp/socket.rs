@@ -20,6 +20,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use nix::sys::socket::{MsgFlags, recv};
 use xsk_rs::{
     CompQueue, FillQueue, FrameDesc, RxQueue, TxQueue, Umem,
     config::{BindFlags, FrameSize, Interface, LibxdpFlags, QueueSize, SocketConfig, UmemConfig},
@@ -39,6 +40,8 @@ const DEFAULT_TX_BUDGET: u32 = 32;
 /// After a process dies, the kernel takes tens of milliseconds to give its queue back.
 const BUSY_FOR: Duration = Duration::from_secs(2);
 const BUSY_STEP: Duration = Duration::from_millis(50);
+/// Between two rounds of busy polling while replies are on their way.
+const NAP: Duration = Duration::from_micros(100);
 
 /// A bound AF_XDP socket with all its frames in its fill ring.
 #[derive(Debug)]
@@ -59,7 +62,8 @@ pub struct Socket {
     zero_copy: bool,
     /// Why it is copy mode though zero-copy was asked for.
     mode_reason: Option<String>,
-    napi: bool,
+    /// Between two sleeps, this long is spent polling the NIC. `None` without busy polling, and once it was given up.
+    busy_poll: Option<Duration>,
 }
 
 /// What one [`Socket::exchange`] did.
@@ -69,6 +73,8 @@ pub struct Exchange {
     pub received: u32,
     /// Of these, frames put into the TX ring.
     pub sent: u32,
+    /// Earlier replies that have left since the last exchange.
+    pub completed: u32,
     /// The kernel left frames in the TX ring although it was asked to send them.
     pub stalled: bool,
 }
@@ -154,7 +160,7 @@ impl Socket {
             tx_budget: DEFAULT_TX_BUDGET,
             zero_copy: false,
             mode_reason: None,
-            napi: false,
+            busy_poll: None,
         };
         let fd = socket.try_clone_fd()?;
         socket.zero_copy = sys::is_zero_copy(&fd).context("XDP_OPTIONS")?;
@@ -164,15 +170,19 @@ impl Socket {
         }
         if let Some(microseconds) = options.busy_poll_us {
             sys::prefer_busy_poll(&fd, microseconds, BUSY_POLL_BUDGET).context("SO_PREFER_BUSY_POLL")?;
+            socket.busy_poll = Some(Duration::from_micros(microseconds.into()));
         }
-        socket.napi = sys::incoming_napi_id(&fd).unwrap_or(0) != 0;
         Ok(socket)
     }
 
     /// Another handle on the same socket, for the XSKMAP and for statistics. The queue is free only when it is closed too.
     pub fn try_clone_fd(&self) -> io::Result<OwnedFd> {
+        self.fd().try_clone_to_owned()
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor stays open for as long as `self.rx`, which outlives the borrow.
-        unsafe { BorrowedFd::borrow_raw(self.rx.fd().as_raw_fd()) }.try_clone_to_owned()
+        unsafe { BorrowedFd::borrow_raw(self.rx.fd().as_raw_fd()) }
     }
 
     /// Whether the driver receives straight into the UMEM.
@@ -187,12 +197,6 @@ impl Socket {
         self.mode_reason.as_deref()
     }
 
-    /// Whether the queue has a NAPI instance that busy polling could drive.
-    #[must_use]
-    pub fn has_napi(&self) -> bool {
-        self.napi
-    }
-
     /// Frames that the kernel has to send, or has sent without having said so.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
@@ -205,7 +209,7 @@ impl Socket {
     /// written to the buffer's beginning, or `None` to drop the frame.
     #[inline]
     pub fn exchange(&mut self, mut reply: impl FnMut(&mut [u8], usize) -> Option<usize>) -> Exchange {
-        self.reclaim();
+        let completed = self.reclaim();
         // SAFETY: the ring and the batch are this socket's; the kernel hands out only descriptors of its UMEM.
         let received = unsafe { self.rx.consume(&mut self.batch) };
         let (mut sent, mut spared) = (0, 0);
@@ -232,19 +236,67 @@ impl Socket {
         self.refill(spared);
         self.send(sent);
         let stalled = self.kick();
-        Exchange { received: count(received), sent: count(sent), stalled }
+        Exchange { received: count(received), sent: count(sent), completed, stalled }
     }
 
     /// Sleeps until a frame arrives or the time is over, and wakes a driver that waits for the fill or the TX ring.
+    ///
+    /// With busy polling the NIC is polled first. poll(2) does not do that for an AF_XDP socket, recvfrom(2) does (`xsk_recvmsg` runs the
+    /// queue's NAPI once). Every way through ends in one of the two, since the driver takes the memory for the kernel's own packets
+    /// from the fill ring as well: asleep, it would lose ping and ssh, not only DNS.
     pub fn wait(&mut self, timeout: Duration) {
+        if let Some(busy_poll) = self.busy_poll {
+            let until = Instant::now() + busy_poll;
+            loop {
+                self.poll_nic();
+                if self.rx.nb_avail_exact() > 0 {
+                    return;
+                }
+                if Instant::now() >= until {
+                    break;
+                }
+            }
+            if self.in_flight > 0 {
+                // poll(2) would wake the driver, and so hide that busy polling does not serve the TX ring here.
+                thread::sleep(NAP);
+                return;
+            }
+        }
         let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
         // A failed poll is a socket whose device has gone; the worker's next look at its stop flag is all that can be done.
         let _ = self.rx.poll(timeout_ms);
     }
 
-    /// Moves frames that were sent from the completion ring to the fill ring.
+    /// Ends busy polling, and returns whether it was on. From then on interrupts drive the queue.
+    ///
+    /// With SO_PREFER_BUSY_POLL the kernel leaves the driver alone when a zero-copy socket asks to send (`xsk_no_wakeup`), and counts on
+    /// the RX queue's NAPI. A NIC whose TX queue has an interrupt, and so a NAPI, of its own then sends nothing.
+    pub fn give_up_busy_poll(&mut self) -> bool {
+        let was_on = self.busy_poll.take().is_some();
+        if was_on {
+            // It cannot fail: both options were set before, and anybody may lower them.
+            let _ = sys::stop_busy_poll(self.fd());
+        }
+        was_on
+    }
+
+    /// Has the kernel send what is in the TX ring, whatever the ring's flags say.
+    pub fn push(&mut self) {
+        // What was late is looked at again; there is nothing else to do about an error.
+        let _ = self.tx.wakeup();
+        let _ = self.rx.poll(0);
+    }
+
+    /// Runs the queue's NAPI once from here, if busy polling is on.
+    fn poll_nic(&self) {
+        // Nothing is read: an AF_XDP socket's frames are in its ring.
+        let _ = recv(self.rx.fd().as_raw_fd(), &mut [], MsgFlags::MSG_DONTWAIT);
+    }
+
+    /// Moves frames that were sent from the completion ring to the fill ring, and returns their number.
     #[inline]
-    fn reclaim(&mut self) {
+    fn reclaim(&mut self) -> u32 {
+        let before = self.in_flight;
         while self.in_flight > 0 {
             // SAFETY: the ring is this socket's, and what comes out of it is in no other ring.
             let completed = unsafe { self.completion.consume(&mut self.spare) };
@@ -254,9 +306,10 @@ impl Socket {
                 break;
             }
         }
+        before - self.in_flight
     }
 
-    /// Gives the first `frames` of `spare` to the fill ring.
+    /// Gives the first `frames` of `spare` to the fill ring, and wakes the driver if it waits for it: also when there is nothing to give.
     #[inline]
     fn refill(&mut self, frames: usize) {
         // SAFETY: these frames just came out of the RX batch or the completion ring, and nothing else refers to them.
@@ -264,7 +317,10 @@ impl Socket {
         debug_assert_eq!(filled, frames, "a ring holds every frame");
         if self.fill.needs_wakeup() {
             // A driver that found the ring empty waits to be told. The kernel's own packets may depend on it.
-            let _ = self.rx.poll(0);
+            match self.busy_poll {
+                Some(_) => self.poll_nic(),
+                None => drop(self.rx.poll(0)),
+            }
         }
     }
 
