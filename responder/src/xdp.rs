@@ -32,6 +32,8 @@ use socket::Options;
 use steering::{AttachMode, Settings, Steering, VlanTag};
 use worker::Handler;
 
+/// How often it is looked for queues that receive nothing.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The XDP program writes a few records a second.
 const LOG_EVERY: Duration = Duration::from_millis(200);
 
@@ -47,6 +49,7 @@ pub struct Bypass {
     steering: Steering,
     /// What is steered, as the XDP program has it.
     prefixes: Prefixes,
+    next_look: Instant,
 }
 
 impl Bypass {
@@ -112,7 +115,7 @@ impl Bypass {
         }
         // Binding with zero-copy has some drivers reset as attaching does.
         nic::wait_for_carrier(&interface.name)?;
-        let mut bypass = Self { interface, queues, unserved, steering, prefixes };
+        let mut bypass = Self { interface, queues, unserved, steering, prefixes, next_look: Instant::now() };
         for queue in &mut bypass.queues {
             queue.steer(&mut bypass.steering)?;
         }
@@ -137,6 +140,23 @@ impl Bypass {
         let (now, carrier) = (Instant::now(), nic::has_carrier(&self.interface.name));
         for queue in &mut self.queues {
             queue.tick(&self.interface, &mut self.steering, carrier, now);
+        }
+        if now >= self.next_look {
+            self.next_look = now + LOOK_EVERY;
+            if carrier { self.look(now) } else { self.queues.iter_mut().for_each(Queue::forget) }
+        }
+    }
+
+    /// Finds queues that receive nothing though they should. Where each has received something, nothing is read for it.
+    fn look(&mut self, now: Instant) {
+        if !self.queues.iter().any(Queue::is_silent) {
+            return;
+        }
+        let counters = nic::Counters::read(&self.interface.name);
+        let verdicts = self.steering.verdicts().unwrap_or_default().iter().map(|(_, count)| count).sum();
+        let all = self.queues.iter().map(Queue::received).sum();
+        for queue in self.queues.iter_mut().filter(|queue| queue.is_silent()) {
+            queue.look(&self.interface, &mut self.steering, &counters, verdicts, all, now);
         }
     }
 

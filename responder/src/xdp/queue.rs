@@ -12,9 +12,11 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::{
-    socket::{Options, Socket},
+    nic::Counters,
+    socket::{Options, Socket, ZeroCopy},
     steering::Steering,
     topology::Placement,
+    watch::{Deaf, Look, RxWatch},
     worker::{Handler, Observed, Worker},
 };
 use crate::{
@@ -43,6 +45,8 @@ pub struct Queue {
     reprovisioned: u64,
     reprovision_reason: Option<String>,
     replace_after: Option<Instant>,
+    /// It received nothing in zero-copy mode, and is bound in copy mode for that.
+    deaf: Option<Deaf>,
     /// The control thread has said that busy polling was given up.
     given_up_said: bool,
 }
@@ -65,6 +69,9 @@ struct Serving {
     mode_reason: Option<String>,
     /// Its slot is set.
     steered: bool,
+    /// What earlier sockets had received.
+    received_before: u64,
+    watch: RxWatch,
 }
 
 impl Queue {
@@ -89,6 +96,7 @@ impl Queue {
             reprovisioned: 0,
             reprovision_reason: None,
             replace_after: None,
+            deaf: None,
             given_up_said: false,
         })
     }
@@ -139,14 +147,10 @@ impl Queue {
             interface.driver,
             sys::kernel_release()
         );
-        if let Err(error) = steering.clear_slot(queue) {
-            eprintln!("warning: {}: {error:#}", interface.name);
-        }
-        if let State::Serving(serving) = &self.state {
-            self.kernel_before += serving.kernel();
-        }
+        self.withdraw(interface, steering);
         self.state = State::Rebinding(now + REBIND_WITHIN);
         self.observed.stuck.store(false, Relaxed);
+        self.observed.unfilled.store(false, Relaxed);
         self.reprovisioned += 1;
         self.reprovision_reason = Some(reason.to_owned());
         let pause = Duration::from_secs(1 << self.reprovisioned.min(6)).min(REPLACE_EVERY_MAX);
@@ -164,6 +168,75 @@ impl Queue {
         self.state = State::Serving(serve(interface, self.placement, socket, &self.handler, &self.observed)?);
         eprintln!("{} queue {}: serving again ({})", interface.name, self.placement.queue, self.mode());
         Ok(())
+    }
+
+    /// Frames received since the start.
+    #[must_use]
+    pub fn received(&self) -> u64 {
+        self.observed.counters.received()
+    }
+
+    /// Whether it has to be found out why it has received nothing.
+    #[must_use]
+    pub fn is_silent(&self) -> bool {
+        let State::Serving(serving) = &self.state else { return false };
+        let watched = serving.steered && (serving.zero_copy || self.deaf.is_some());
+        watched && (self.received() == serving.received_before || self.observed.unfilled.load(Relaxed))
+    }
+
+    /// Looks, a second after the last time, whether it should have received something. `all` is what all queues' sockets have received.
+    pub fn look(
+        &mut self,
+        interface: &Interface,
+        steering: &mut Steering,
+        counters: &Counters,
+        verdicts: u64,
+        all: u64,
+        now: Instant,
+    ) {
+        let (queue, received) = (self.placement.queue, self.received());
+        let State::Serving(serving) = &mut self.state else { return };
+        let look = Look {
+            received: received - serving.received_before,
+            others: all.saturating_sub(received),
+            packets: counters.packets,
+            packets_here: counters.packets_of(queue),
+            missed: counters.missed(),
+            missed_here: counters.missed_by(queue),
+            verdicts,
+            unfilled: self.observed.unfilled.load(Relaxed),
+        };
+        let Some(deaf) = serving.watch.look(look) else { return };
+        if serving.zero_copy {
+            self.deaf = Some(deaf);
+            self.options.zero_copy = ZeroCopy::Off;
+            self.replace(
+                interface,
+                steering,
+                &format!("in zero-copy mode {}, so copy mode is used", deaf.reason()),
+                now,
+            );
+        } else {
+            self.withdraw(interface, steering);
+            self.abandon(interface, format!("in copy mode, too, {}", deaf.reason()));
+        }
+    }
+
+    /// Forgets earlier looks: they say nothing once the link was down.
+    pub fn forget(&mut self) {
+        if let State::Serving(serving) = &mut self.state {
+            serving.watch = RxWatch::default();
+        }
+    }
+
+    /// Has its frames go to the kernel path, and keeps what the kernel has counted for its socket, which is to go.
+    fn withdraw(&mut self, interface: &Interface, steering: &mut Steering) {
+        if let Err(error) = steering.clear_slot(self.placement.queue) {
+            eprintln!("warning: {}: {error:#}", interface.name);
+        }
+        if let State::Serving(serving) = &self.state {
+            self.kernel_before += serving.kernel();
+        }
     }
 
     fn abandon(&mut self, interface: &Interface, reason: String) {
@@ -212,7 +285,7 @@ impl Queue {
     #[must_use]
     pub fn mode_reason(&self) -> Option<&str> {
         match &self.state {
-            State::Serving(serving) => serving.mode_reason.as_deref(),
+            State::Serving(serving) => serving.mode_reason.as_deref().or(self.deaf.map(Deaf::reason)),
             State::Rebinding(_) | State::Abandoned(_) => None,
         }
     }
@@ -285,5 +358,13 @@ fn serve(
     });
     let fd = socket.try_clone_fd().context("cannot duplicate an AF_XDP socket")?;
     let worker = Worker::start(&interface.name, placement, socket, handler.clone(), observed)?;
-    Ok(Serving { worker, fd, zero_copy, mode_reason, steered: false })
+    Ok(Serving {
+        worker,
+        fd,
+        zero_copy,
+        mode_reason,
+        steered: false,
+        received_before: observed.counters.received(),
+        watch: RxWatch::default(),
+    })
 }

@@ -264,7 +264,26 @@ impl Socket {
         }
         let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
         // A failed poll is a socket whose device has gone; the worker's next look at its stop flag is all that can be done.
-        let _ = self.rx.poll(timeout_ms);
+        let arrived = self.rx.poll(timeout_ms);
+        if !matches!(arrived, Ok(true)) && self.is_unfilled() {
+            self.nudge();
+        }
+    }
+
+    /// Whether the driver has no frame to receive into, though the fill ring has some. In copy mode it needs none.
+    pub fn is_unfilled(&mut self) -> bool {
+        let taken = self.fill.nb_free_exact();
+        self.zero_copy && taken < self.ring_frames && taken <= self.in_flight + self.rx.nb_avail_exact()
+    }
+
+    /// Runs the queue's NAPI once although busy polling is off: this has the driver look at the fill ring. Some drivers' wake-up reaches the
+    /// TX queue's interrupt alone, so that a NIC whose RX queue has an interrupt of its own would never begin to receive.
+    fn nudge(&self) {
+        // Without the capability to do so the wake-up has to be enough.
+        if sys::set_busy_poll(self.fd(), true).is_ok() {
+            self.poll_nic();
+            let _ = sys::set_busy_poll(self.fd(), false);
+        }
     }
 
     /// Ends busy polling, and returns whether it was on. From then on interrupts drive the queue.
@@ -287,7 +306,7 @@ impl Socket {
         let _ = self.rx.poll(0);
     }
 
-    /// Runs the queue's NAPI once from here, if busy polling is on.
+    /// Runs the queue's NAPI once from here, if SO_BUSY_POLL is on.
     fn poll_nic(&self) {
         // Nothing is read: an AF_XDP socket's frames are in its ring.
         let _ = recv(self.rx.fd().as_raw_fd(), &mut [], MsgFlags::MSG_DONTWAIT);

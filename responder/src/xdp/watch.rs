@@ -57,6 +57,93 @@ impl TxWatch {
     }
 }
 
+/// Looks at a queue that has received nothing, a second apart. All counts are totals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Frames that the queue's socket has received since it was bound.
+    pub received: u64,
+    /// Frames that the sockets of the interface's other queues have received.
+    pub others: u64,
+    /// Packets that the NIC says it received: on any queue, and on this one.
+    pub packets: u64,
+    /// See above.
+    pub packets_here: u64,
+    /// Packets that found no buffer: on any queue, and on this one.
+    pub missed: u64,
+    /// See above.
+    pub missed_here: u64,
+    /// Verdicts of the XDP program on frames of any queue.
+    pub verdicts: u64,
+    /// The driver has taken no frame from the fill ring, though there are some.
+    pub unfilled: bool,
+}
+
+/// What shows that a queue receives nothing though it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deaf {
+    /// The driver takes no frames to receive into.
+    Unfilled,
+    /// The NIC misses packets.
+    Missed,
+    /// The NIC receives, and the XDP program sees nothing.
+    Unseen,
+}
+
+impl Deaf {
+    /// As part of a sentence.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Unfilled => "it receives nothing: the driver takes no frames to receive into",
+            Self::Missed => "it receives nothing while the NIC misses packets",
+            Self::Unseen => "it receives nothing: packets arrive, the XDP program sees none",
+        }
+    }
+}
+
+/// More frames than this within a look, and it may be another queue that misses packets.
+const OTHERS_MAX: u64 = 1000;
+/// As often must a look find the same, one after the other.
+const LOOKS: u32 = 2;
+
+/// Watches a queue that has been bound and has received nothing yet.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RxWatch {
+    /// Verdicts at the first look.
+    verdicts: u64,
+    last: Option<Look>,
+    found: Option<(Deaf, u32)>,
+}
+
+impl RxWatch {
+    /// One more look. `Some` when it is certain that the queue receives nothing.
+    pub fn look(&mut self, now: Look) -> Option<Deaf> {
+        let Some(last) = self.last.replace(now) else {
+            self.verdicts = now.verdicts;
+            return None;
+        };
+        let grew = |field: fn(&Look) -> u64| field(&now) > field(&last);
+        let deaf = if now.unfilled && last.unfilled {
+            Some(Deaf::Unfilled)
+        } else if now.received > 0 || grew(|look| look.packets_here) {
+            None
+        } else if grew(|look| look.missed_here)
+            || (grew(|look| look.missed) && now.others.saturating_sub(last.others) <= OTHERS_MAX)
+        {
+            Some(Deaf::Missed)
+        } else if grew(|look| look.packets) && now.verdicts == self.verdicts {
+            Some(Deaf::Unseen)
+        } else {
+            None
+        };
+        self.found = deaf.map(|deaf| match self.found {
+            Some((before, looks)) if before == deaf => (deaf, looks + 1),
+            _ => (deaf, 1),
+        });
+        self.found.filter(|(_, looks)| *looks >= LOOKS).map(|(deaf, _)| deaf)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,5 +192,50 @@ mod tests {
         }
         assert!(watch.progress());
         assert_eq!(watch, TxWatch::Fine);
+    }
+
+    /// A queue that binds and never receives, as on a NIC whose driver wakes the wrong interrupt.
+    #[test]
+    fn a_queue_that_receives_nothing_is_told_from_one_that_is_asked_nothing() {
+        // What grows from one look to the next.
+        let step = Look::default();
+        let cases = [
+            ("nothing happens", step, None),
+            ("the driver took no frames", Look { unfilled: true, ..step }, Some(Deaf::Unfilled)),
+            ("it missed packets", Look { missed_here: 1, others: 5000, ..step }, Some(Deaf::Missed)),
+            ("somebody missed packets", Look { missed: 1, others: 1000, ..step }, Some(Deaf::Missed)),
+            ("a busy queue missed packets", Look { missed: 1, others: 1001, ..step }, None),
+            ("the kernel's own packets come in", Look { missed: 1, packets_here: 1, packets: 1, ..step }, None),
+            ("it receives", Look { received: 1, missed: 9, packets: 9, ..step }, None),
+            ("packets that the program does not see", Look { packets: 1, ..step }, Some(Deaf::Unseen)),
+            ("packets that the program sees", Look { packets: 9, verdicts: 1, ..step }, None),
+        ];
+        for (name, step, expected) in cases {
+            let mut watch = RxWatch::default();
+            let found: Vec<Option<Deaf>> = (1..=4)
+                .map(|n| {
+                    watch.look(Look {
+                        received: n * step.received,
+                        others: n * step.others,
+                        packets: n * step.packets,
+                        packets_here: n * step.packets_here,
+                        missed: n * step.missed,
+                        missed_here: n * step.missed_here,
+                        verdicts: n * step.verdicts,
+                        unfilled: step.unfilled,
+                    })
+                })
+                .collect();
+            assert_eq!(found, [None, None, expected, expected], "{name}");
+        }
+    }
+
+    #[test]
+    fn what_was_found_once_is_not_certain() {
+        let mut watch = RxWatch::default();
+        for missed in [0, 1, 1, 2, 2, 3] {
+            assert_eq!(watch.look(Look { missed, ..Look::default() }), None, "{missed}");
+        }
+        assert_eq!(watch.look(Look { missed: 4, ..Look::default() }), Some(Deaf::Missed));
     }
 }

@@ -89,6 +89,8 @@ pub struct Observed {
     pub busy_poll_given_up: AtomicBool,
     /// Replies stay in the TX ring whatever is done.
     pub stuck: AtomicBool,
+    /// The driver takes no frames to receive into, as of the last time the worker was idle.
+    pub unfilled: AtomicBool,
 }
 
 impl Observed {
@@ -101,6 +103,7 @@ impl Observed {
             thread: AtomicI32::new(0),
             busy_poll_given_up: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
+            unfilled: AtomicBool::new(false),
         }
     }
 
@@ -194,6 +197,7 @@ fn run(interface: &str, mut socket: Socket, mut handler: Handler, observed: &Obs
         }
         if exchange.received == 0 {
             socket.wait(if socket.in_flight() > 0 { IDLE_IN_FLIGHT } else { IDLE });
+            observed.unfilled.store(socket.is_unfilled(), Relaxed);
             continue;
         }
         observed.counters.batch(exchange.received, exchange.sent);
