@@ -50,6 +50,14 @@ pub struct Bypass {
     /// What is steered, as the XDP program has it.
     prefixes: Prefixes,
     next_look: Instant,
+    /// Workers follow their interrupts, unless the operator has placed them.
+    follow: Option<Follow>,
+}
+
+/// What the CPUs of workers were decided from.
+struct Follow {
+    allowed: Vec<usize>,
+    interrupts: BTreeMap<u32, usize>,
 }
 
 impl Bypass {
@@ -85,8 +93,8 @@ impl Bypass {
         let present = nic::receive_queues(name);
         let (served_queues, unserved) = choose(name, present, config.queues.as_deref())?;
         let allowed = topology::allowed_cpus();
-        let placements =
-            topology::place(&served_queues, &allowed, config.cpus.as_deref(), &topology::interrupts(name))?;
+        let interrupts = topology::interrupts(name);
+        let placements = topology::place(&served_queues, &allowed, config.cpus.as_deref(), &interrupts)?;
         if placements.iter().any(|placement| placement.shared) {
             eprintln!("warning: {name}: {} queues share {} CPUs", placements.len(), allowed.len());
         }
@@ -115,7 +123,9 @@ impl Bypass {
         }
         // Binding with zero-copy has some drivers reset as attaching does.
         nic::wait_for_carrier(&interface.name)?;
-        let mut bypass = Self { interface, queues, unserved, steering, prefixes, next_look: Instant::now() };
+        let follow = config.cpus.is_none().then_some(Follow { allowed, interrupts });
+        let next_look = Instant::now();
+        let mut bypass = Self { interface, queues, unserved, steering, prefixes, next_look, follow };
         for queue in &mut bypass.queues {
             queue.steer(&mut bypass.steering)?;
         }
@@ -143,7 +153,24 @@ impl Bypass {
         }
         if now >= self.next_look {
             self.next_look = now + LOOK_EVERY;
+            self.follow_interrupts();
             if carrier { self.look(now) } else { self.queues.iter_mut().for_each(Queue::forget) }
+        }
+    }
+
+    /// Moves the workers whose queues' interrupts are handled elsewhere now.
+    fn follow_interrupts(&mut self) {
+        let Some(follow) = &mut self.follow else { return };
+        let interrupts = topology::interrupts(&self.interface.name);
+        // A driver that is just resetting itself has fewer.
+        if interrupts.len() < follow.interrupts.len() || interrupts == follow.interrupts {
+            return;
+        }
+        follow.interrupts = interrupts;
+        let queues: Vec<u32> = self.queues.iter().map(|queue| queue.placement.queue).collect();
+        let Ok(placements) = topology::place(&queues, &follow.allowed, None, &follow.interrupts) else { return };
+        for (queue, placement) in self.queues.iter_mut().zip(placements) {
+            queue.move_to(&self.interface, placement);
         }
     }
 

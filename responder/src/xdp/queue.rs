@@ -10,6 +10,10 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use nix::{
+    sched::{CpuSet, sched_setaffinity},
+    unistd::Pid,
+};
 
 use super::{
     nic::Counters,
@@ -168,6 +172,35 @@ impl Queue {
         self.state = State::Serving(serve(interface, self.placement, socket, &self.handler, &self.observed)?);
         eprintln!("{} queue {}: serving again ({})", interface.name, self.placement.queue, self.mode());
         Ok(())
+    }
+
+    /// Has its worker run where its interrupt is handled now.
+    pub fn move_to(&mut self, interface: &Interface, placement: Placement) {
+        let from = std::mem::replace(&mut self.placement, placement).cpu;
+        if from == placement.cpu {
+            return;
+        }
+        let moved = match &self.state {
+            State::Serving(_) => pin(self.observed.thread(), placement.cpu),
+            // It will start there.
+            State::Rebinding(_) | State::Abandoned(_) => Ok(()),
+        };
+        let queue = placement.queue;
+        match moved {
+            Ok(()) => eprintln!(
+                "{} queue {queue}: interrupts moved, its worker goes from CPU {from} to {}",
+                interface.name, placement.cpu
+            ),
+            Err(errno) => {
+                self.placement.cpu = from;
+                eprintln!(
+                    "warning: {} queue {queue}: its worker cannot move to CPU {}: {}",
+                    interface.name,
+                    placement.cpu,
+                    errno.desc()
+                );
+            }
+        }
     }
 
     /// Frames received since the start.
@@ -344,6 +377,12 @@ impl Serving {
     }
 }
 
+fn pin(thread: i32, cpu: usize) -> nix::Result<()> {
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu)?;
+    sched_setaffinity(Pid::from_raw(thread), &cpus)
+}
+
 fn serve(
     interface: &Interface,
     placement: Placement,
@@ -367,4 +406,21 @@ fn serve(
         received_before: observed.counters.received(),
         watch: RxWatch::default(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sched::sched_getaffinity;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_is_moved_by_its_id() {
+        let all = sched_getaffinity(Pid::from_raw(0)).unwrap();
+        let cpu = (0..CpuSet::count()).rfind(|cpu| all.is_set(*cpu).unwrap()).unwrap();
+        pin(sys::thread_id(), cpu).unwrap();
+        let now = sched_getaffinity(Pid::from_raw(0)).unwrap();
+        assert!((0..CpuSet::count()).all(|other| now.is_set(other).unwrap() == (other == cpu)));
+        assert!(pin(sys::thread_id(), CpuSet::count()).is_err());
+    }
 }
