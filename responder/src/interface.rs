@@ -45,6 +45,10 @@ pub struct Interface {
     pub vlans: Vec<u16>,
     /// Its addresses and those of its VLAN devices, each with its prefix length.
     pub addresses: Vec<(IpAddr, u8)>,
+    /// Of these, the addresses of its VLAN devices.
+    pub vlan_addresses: Vec<IpAddr>,
+    /// The NIC takes VLAN tags off received packets.
+    pub strips_vlans: bool,
     /// The id of an XDP program that is attached to it.
     pub xdp_program: Option<u32>,
     /// Why it cannot have queues of its own, with the remedy.
@@ -90,6 +94,8 @@ impl Interface {
             driver: String::new(),
             vlans: Vec::new(),
             addresses: Vec::new(),
+            vlan_addresses: Vec::new(),
+            strips_vlans: false,
             xdp_program: None,
             stacked: stacked(link, links),
         };
@@ -120,6 +126,10 @@ impl Interface {
             .collect();
         interface.addresses.sort_unstable();
         interface.addresses.dedup();
+        interface.vlan_addresses =
+            addresses.iter().filter(|address| own[1..].contains(&address.header.index)).filter_map(local).collect();
+        interface.vlan_addresses.sort_unstable();
+        interface.vlan_addresses.dedup();
         Ok(interface)
     }
 }
@@ -153,6 +163,7 @@ impl Monitor {
             self.handle.address().get().execute().try_collect().await.context("cannot list the addresses")?;
         let mut interface = Interface::decode(name, &links, &addresses)?;
         interface.driver = sys::driver(name).unwrap_or_default();
+        interface.strips_vlans = sys::strips_vlans(name).unwrap_or(false);
         Ok(interface)
     }
 
@@ -312,6 +323,7 @@ mod tests {
         assert_eq!((eth0.vlans.as_slice(), eth0.xdp_program), ([5].as_slice(), Some(77)));
         let got: Vec<String> = eth0.addresses.iter().map(|(ip, prefix)| format!("{ip}/{prefix}")).collect();
         assert_eq!(got, ["192.0.2.1/24", "198.51.100.1/24", "fe80::1/64"]);
+        assert_eq!(eth0.vlan_addresses, ["198.51.100.1".parse::<IpAddr>().unwrap()]);
         eth0.check_bypass().unwrap();
     }
 

@@ -16,6 +16,9 @@ const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
 /// `ETHTOOL_GCHANNELS` and the others are of linux/ethtool.h.
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
+/// Flags of features, and the one for removing VLAN tags from received packets.
+const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETH_FLAG_RXVLAN: u32 = 1 << 8;
 /// How many counters the driver has, their names, their values; the number of the set of counters; the length of a name.
 const ETHTOOL_GSSET_INFO: u32 = 0x37;
 const ETHTOOL_GSTRINGS: u32 = 0x1b;
@@ -49,6 +52,14 @@ pub fn driver(interface: &str) -> io::Result<String> {
     request[0] = ETHTOOL_GDRVINFO;
     ethtool(interface, &mut request)?;
     Ok(text(&request[1..9]))
+}
+
+/// Whether the NIC takes VLAN tags off received packets, and tells the kernel of them beside the packet (`ethtool -k`: rx-vlan-offload).
+pub fn strips_vlans(interface: &str) -> io::Result<bool> {
+    // struct ethtool_value: cmd, the flags.
+    let mut request = [ETHTOOL_GFLAGS, 0];
+    ethtool(interface, &mut request)?;
+    Ok(request[1] & ETH_FLAG_RXVLAN != 0)
 }
 
 /// The driver's own counters, as `ethtool -S` shows them.
@@ -256,6 +267,7 @@ mod tests {
         for name in ["", "a-name-that-is-too-long", "nul\0inside", "nosuchif0"] {
             assert!(channels(name).is_err(), "{name:?}");
             assert!(driver(name).is_err(), "{name:?}");
+            assert!(strips_vlans(name).is_err(), "{name:?}");
             assert!(driver_statistics(name).is_err(), "{name:?}");
         }
     }

@@ -39,7 +39,7 @@ const LOG_EVERY: Duration = Duration::from_millis(200);
 
 /// The bypass of one interface. Dropping it takes the queues out of the XSKMAP, then ends the workers, then detaches.
 pub struct Bypass {
-    /// The interface as it was at start.
+    /// The interface as it was when it was last looked at.
     pub interface: Interface,
     /// Its served queues.
     pub queues: Vec<Queue>,
@@ -47,6 +47,8 @@ pub struct Bypass {
     pub unserved: Vec<Unserved>,
     /// The XDP program.
     steering: Steering,
+    /// VLANs are served beside those of the interface's VLAN devices.
+    tagged: bool,
     /// What is steered, as the XDP program has it.
     prefixes: Prefixes,
     next_look: Instant,
@@ -80,7 +82,11 @@ impl Bypass {
         if let Some(fallback) = steering.fallback() {
             eprintln!("warning: {fallback}");
         }
-        let prefixes = Prefixes::new(served);
+        let tagged = !config.vlans.is_empty();
+        if strips(&interface, tagged) {
+            warn_of_stripping(&interface);
+        }
+        let prefixes = Prefixes::new(served, kernel_only(&interface));
         for ((address, length), ports) in &prefixes.0 {
             steering.serve(*address, *length, ports)?;
         }
@@ -125,16 +131,20 @@ impl Bypass {
         nic::wait_for_carrier(&interface.name)?;
         let follow = config.cpus.is_none().then_some(Follow { allowed, interrupts });
         let next_look = Instant::now();
-        let mut bypass = Self { interface, queues, unserved, steering, prefixes, next_look, follow };
+        let mut bypass = Self { interface, queues, unserved, steering, tagged, prefixes, next_look, follow };
         for queue in &mut bypass.queues {
             queue.steer(&mut bypass.steering)?;
         }
         Ok(bypass)
     }
 
-    /// Steers exactly these addresses from now on.
-    pub fn steer(&mut self, served: &[SocketAddr]) -> Result<()> {
-        let wanted = Prefixes::new(served);
+    /// Steers exactly these addresses from now on, for the interface as it is now.
+    pub fn follow(&mut self, interface: Interface, served: &[SocketAddr]) -> Result<()> {
+        let before = std::mem::replace(&mut self.interface, interface);
+        if strips(&self.interface, self.tagged) && !strips(&before, self.tagged) {
+            warn_of_stripping(&self.interface);
+        }
+        let wanted = Prefixes::new(served, kernel_only(&self.interface));
         for (address, length) in self.prefixes.0.keys().filter(|prefix| !wanted.0.contains_key(prefix)) {
             self.steering.unserve(*address, *length)?;
         }
@@ -207,6 +217,7 @@ impl Bypass {
             driver: self.interface.driver.clone(),
             kernel: sys::kernel_release(),
             xdp_mode: self.mode().to_owned(),
+            vlan_stripping: strips(&self.interface, self.tagged),
             queues: self.queues.iter().map(Queue::status).collect(),
             queues_without_worker: self
                 .unserved
@@ -262,6 +273,26 @@ fn warn_of_copy_mode(interface: &Interface, queues: &[Queue]) {
     }
 }
 
+/// Whether packets of VLANs that are served lose their tags before the XDP program sees them.
+fn strips(interface: &Interface, tagged: bool) -> bool {
+    interface.strips_vlans && (tagged || !interface.vlans.is_empty())
+}
+
+fn warn_of_stripping(interface: &Interface) {
+    let name = &interface.name;
+    // veth passes tags on as it got them.
+    let peer = if interface.driver == "veth" { " (and `txvlan off` at its other end)" } else { "" };
+    eprintln!(
+        "warning: {name} takes VLAN tags off received packets, so that the bypass cannot answer with them: queries to addresses of its VLAN \
+         devices take the kernel path; `ethtool -K {name} rxvlan off`{peer} gives them to the bypass"
+    );
+}
+
+/// The addresses that are never steered: without its tag a query to a VLAN's address would be answered untagged.
+fn kernel_only(interface: &Interface) -> &[IpAddr] {
+    if interface.strips_vlans { &interface.vlan_addresses } else { &[] }
+}
+
 fn settings(interface: &Interface, config: &Config, served: &[SocketAddr]) -> Settings {
     let ports: BTreeSet<u16> = served.iter().map(SocketAddr::port).collect();
     Settings {
@@ -310,28 +341,33 @@ impl log::Log for StderrLog {
     fn flush(&self) {}
 }
 
-/// Address prefixes, each with the ports at which it is served.
+/// Address prefixes, each with the ports at which it is served. Without ports it goes to the kernel, whatever contains it.
 #[derive(Debug)]
 struct Prefixes(BTreeMap<(IpAddr, u8), Vec<u16>>);
 
 impl Prefixes {
     /// A wildcard address stands for all addresses of its family. The longest prefix decides alone, so one that lies within the
-    /// wildcard is served at the wildcard's ports too.
-    fn new(served: &[SocketAddr]) -> Self {
+    /// wildcard is served at the wildcard's ports too, unless it is one for the kernel only.
+    fn new(served: &[SocketAddr], kernel_only: &[IpAddr]) -> Self {
         let mut prefixes: BTreeMap<(IpAddr, u8), Vec<u16>> = BTreeMap::new();
         for address in served {
-            let length = match address.ip() {
-                ip if ip.is_unspecified() => 0,
-                IpAddr::V4(_) => 32,
-                IpAddr::V6(_) => 128,
-            };
             let within = |other: &&SocketAddr| {
                 other.ip() == address.ip() || (other.ip().is_unspecified() && other.is_ipv4() == address.is_ipv4())
             };
             let ports: BTreeSet<u16> = served.iter().filter(within).map(SocketAddr::port).collect();
-            prefixes.insert((address.ip(), length), ports.into_iter().collect());
+            prefixes.insert((address.ip(), length(address.ip())), ports.into_iter().collect());
         }
+        prefixes.extend(kernel_only.iter().map(|address| ((*address, length(*address)), Vec::new())));
         Self(prefixes)
+    }
+}
+
+/// The length of an address's prefix: all of it, or nothing of a wildcard.
+fn length(address: IpAddr) -> u8 {
+    match address {
+        ip if ip.is_unspecified() => 0,
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
     }
 }
 
@@ -374,7 +410,7 @@ mod tests {
             ["192.0.2.1:53", "192.0.2.1:5353", "192.0.2.2:54", "[2001:db8::1]:53", "0.0.0.0:55"]
                 .map(|text| text.parse().unwrap())
                 .into();
-        let prefixes: Vec<String> = Prefixes::new(&served)
+        let prefixes: Vec<String> = Prefixes::new(&served, &[])
             .0
             .iter()
             .map(|((address, length), ports)| format!("{address}/{length} {ports:?}"))
@@ -383,6 +419,20 @@ mod tests {
             prefixes,
             ["0.0.0.0/0 [55]", "192.0.2.1/32 [53, 55, 5353]", "192.0.2.2/32 [54, 55]", "2001:db8::1/128 [53]"]
         );
+    }
+
+    /// CASES 5: with its tag gone a query would be answered untagged.
+    #[test]
+    fn case_05_addresses_of_stripped_vlans_are_not_steered_even_within_a_wildcard() {
+        let served: Vec<SocketAddr> =
+            ["192.0.2.1:53", "192.0.2.2:53", "0.0.0.0:53"].map(|text| text.parse().unwrap()).into();
+        let vlans = ["192.0.2.2", "192.0.2.3"].map(|text| text.parse().unwrap());
+        let prefixes: Vec<String> = Prefixes::new(&served, &vlans)
+            .0
+            .iter()
+            .map(|((address, length), ports)| format!("{address}/{length} {ports:?}"))
+            .collect();
+        assert_eq!(prefixes, ["0.0.0.0/0 [53]", "192.0.2.1/32 [53]", "192.0.2.2/32 []", "192.0.2.3/32 []"]);
     }
 
     #[test]

@@ -160,14 +160,11 @@ impl<'a> Server<'a> {
     /// Serves what an interface has gained and no longer what it has lost.
     fn follow(&mut self, now: Interface) {
         let Some(known) = self.interfaces.iter_mut().find(|known| known.name == now.name) else { return };
-        if known.addresses == now.addresses {
+        if *known == now {
             return;
         }
         *known = now;
         self.own.set(own_addresses(self.config, &self.interfaces));
-        if !self.config.listen.is_empty() {
-            return;
-        }
         let wanted: BTreeSet<SocketAddr> = served(self.config, &self.interfaces).collect();
         let gone: Vec<SocketAddr> = self.kernel.addresses().filter(|address| !wanted.contains(address)).collect();
         for address in gone {
@@ -185,7 +182,7 @@ impl<'a> Server<'a> {
                 continue;
             };
             let steered: Vec<SocketAddr> = served(self.config, std::slice::from_ref(interface)).collect();
-            if let Err(error) = bypass.steer(&steered) {
+            if let Err(error) = bypass.follow(interface.clone(), &steered) {
                 eprintln!("warning: {error:#}");
             }
         }

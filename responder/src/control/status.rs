@@ -53,6 +53,8 @@ pub struct Interface {
     pub kernel: String,
     /// How the XDP program is attached: `native` or `generic`.
     pub xdp_mode: String,
+    /// The NIC takes the tags off packets of VLANs, so that the kernel path alone answers those.
+    pub vlan_stripping: bool,
     /// The queues that are served.
     pub queues: Vec<Queue>,
     /// The receive queues that are not, and why.
@@ -199,6 +201,9 @@ impl Interface {
         for unserved in &self.queues_without_worker {
             writeln!(out, "{:>5}    -  no worker: {}", unserved.queue, unserved.reason)?;
         }
+        if self.vlan_stripping {
+            writeln!(out, "the NIC strips VLAN tags: queries to addresses of VLANs take the kernel path")?;
+        }
         for queue in &self.queues {
             if let Some(reason) = &queue.mode_reason {
                 writeln!(out, "queue {} is in copy mode: {reason}", queue.queue)?;
@@ -322,6 +327,7 @@ mod tests {
                 driver: "veth".into(),
                 kernel: "6.18.5".into(),
                 xdp_mode: "native".into(),
+                vlan_stripping: true,
                 queues: vec![queue(0, 1, 100), queue(1, 0, 200)],
                 queues_without_worker: vec![Unserved { queue: 2, reason: "not in --queues".into() }],
                 verdicts: BTreeMap::from([("redirected".into(), 304), ("not_ip".into(), 2), ("fragment".into(), 0)]),
@@ -341,6 +347,7 @@ queue  cpu  mode         received    answered     dropped   batch  stalls
     0    1  copy              102         100           2    10.2       0  (response 2)
     1    0  copy              202         200           2    20.2       0  (response 2)
     2    -  no worker: not in --queues
+the NIC strips VLAN tags: queries to addresses of VLANs take the kernel path
 queue 0: busy polling: given up: replies stayed in the TX ring
 queue 1 is in copy mode: the driver or kernel refused zero-copy: Operation not supported
 queue 1: socket replaced 1 times: replies stayed in the TX ring
