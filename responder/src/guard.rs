@@ -33,7 +33,7 @@ impl AddressList {
 }
 
 /// One worker's view of our own addresses. It sees a replaced list at its next [`refresh`](Self::refresh).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct OwnAddresses {
     latest: Cache<Arc<ArcSwap<Vec<IpAddr>>>, Arc<Vec<IpAddr>>>,
     seen: Arc<Vec<IpAddr>>,
