@@ -74,7 +74,7 @@ pub struct Queue {
     pub cpu: usize,
     /// The worker's thread id.
     pub thread: i32,
-    /// `zero-copy` or `copy`.
+    /// `zero-copy` or `copy`; `none` while it has no socket.
     pub mode: String,
     /// Why it is `copy` though zero-copy was asked for.
     pub mode_reason: Option<String>,

@@ -26,6 +26,7 @@ use xsk_rs::{
     config::{BindFlags, FrameSize, Interface, LibxdpFlags, QueueSize, SocketConfig, UmemConfig},
 };
 
+use super::watch;
 use crate::sys;
 use options::{answer, errno, explain, frame_size};
 
@@ -90,8 +91,14 @@ impl Socket {
             thread::sleep(BUSY_STEP);
         }
         // Whoever has the queue keeps it, unless it is the driver that calls itself busy when asked for zero-copy.
-        let flags = if options.zero_copy == ZeroCopy::On { BindFlags::XDP_ZEROCOPY } else { BindFlags::XDP_COPY };
-        Self::open(interface, queue, options, flags).map_err(|error| explain(error, interface, queue, options))
+        let result = match options.zero_copy {
+            ZeroCopy::On => Self::open(interface, queue, options, BindFlags::XDP_ZEROCOPY),
+            ZeroCopy::Off => Self::open(interface, queue, options, BindFlags::XDP_COPY),
+            ZeroCopy::Auto => {
+                Self::fall_back(interface, queue, options, &io::Error::from_raw_os_error(libc::EBUSY).into())
+            }
+        };
+        result.map_err(|error| explain(error, interface, queue, options))
     }
 
     /// Tries once: `None` while the queue still belongs to another socket.
@@ -102,10 +109,9 @@ impl Socket {
             ZeroCopy::Off => open(BindFlags::XDP_COPY),
             // Asked for neither, the kernel would take copy mode in silence.
             ZeroCopy::Auto => match open(BindFlags::XDP_ZEROCOPY) {
-                Err(refusal) if errno(&refusal) != Some(libc::EBUSY) => open(BindFlags::XDP_COPY).map(|socket| Self {
-                    mode_reason: Some(format!("the driver or kernel refused zero-copy: {}", answer(&refusal))),
-                    ..socket
-                }),
+                Err(refusal) if errno(&refusal) != Some(libc::EBUSY) => {
+                    Self::fall_back(interface, queue, options, &refusal)
+                }
                 result => result,
             },
         };
@@ -113,6 +119,12 @@ impl Socket {
             Err(error) if errno(&error) == Some(libc::EBUSY) => Ok(None),
             result => result.map(Some).map_err(|error| explain(error, interface, queue, options)),
         }
+    }
+
+    fn fall_back(interface: &str, queue: u32, options: &Options, refusal: &anyhow::Error) -> Result<Self> {
+        let socket = Self::open(interface, queue, options, BindFlags::XDP_COPY)?;
+        let reason = format!("the driver or kernel refused zero-copy: {}", answer(refusal));
+        Ok(Self { mode_reason: Some(reason), ..socket })
     }
 
     fn open(interface: &str, queue: u32, options: &Options, flags: BindFlags) -> Result<Self> {
@@ -245,7 +257,8 @@ impl Socket {
     /// queue's NAPI once). Every way through ends in one of the two, since the driver takes the memory for the kernel's own packets
     /// from the fill ring as well: asleep, it would lose ping and ssh, not only DNS.
     pub fn wait(&mut self, timeout: Duration) {
-        if let Some(busy_poll) = self.busy_poll {
+        let busy_poll = self.busy_poll.unwrap_or_default().min(timeout);
+        if !busy_poll.is_zero() {
             let until = Instant::now() + busy_poll;
             loop {
                 self.poll_nic();
@@ -262,23 +275,26 @@ impl Socket {
                 return;
             }
         }
-        let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+        let timeout_ms = i32::try_from((timeout - busy_poll).as_millis()).unwrap_or(i32::MAX);
         // A failed poll is a socket whose device has gone; the worker's next look at its stop flag is all that can be done.
         let arrived = self.rx.poll(timeout_ms);
-        if !matches!(arrived, Ok(true)) && self.is_unfilled() {
+        if self.zero_copy && !matches!(arrived, Ok(true)) && (self.fill.needs_wakeup() || self.is_unfilled()) {
             self.nudge();
         }
     }
 
     /// Whether the driver has no frame to receive into, though the fill ring has some. In copy mode it needs none.
     pub fn is_unfilled(&mut self) -> bool {
-        let taken = self.fill.nb_free_exact();
-        self.zero_copy && taken < self.ring_frames && taken <= self.in_flight + self.rx.nb_avail_exact()
+        let (taken, arrived) = (self.fill.nb_free_exact(), self.rx.nb_avail_exact());
+        self.zero_copy && watch::is_unfilled(self.ring_frames, taken, self.in_flight, arrived)
     }
 
-    /// Runs the queue's NAPI once although busy polling is off: this has the driver look at the fill ring. Some drivers' wake-up reaches the
+    /// Runs the queue's NAPI once, busy polling or not: this has the driver look at the fill ring. Some drivers' wake-up reaches the
     /// TX queue's interrupt alone, so that a NIC whose RX queue has an interrupt of its own would never begin to receive.
     fn nudge(&self) {
+        if self.busy_poll.is_some() {
+            return self.poll_nic();
+        }
         // Without the capability to do so the wake-up has to be enough.
         if sys::set_busy_poll(self.fd(), true).is_ok() {
             self.poll_nic();

@@ -57,13 +57,18 @@ impl TxWatch {
     }
 }
 
+/// Whether a zero-copy driver has no frame to receive into, though the fill ring has some: of the ring's frames the kernel has `taken` some
+/// from the fill ring, and these are all with the TX side or in the RX ring.
+#[must_use]
+pub fn is_unfilled(ring_frames: u32, taken: u32, in_flight: u32, arrived: u32) -> bool {
+    taken < ring_frames && taken <= in_flight + arrived
+}
+
 /// Looks at a queue that has received nothing, a second apart. All counts are totals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Look {
     /// Frames that the queue's socket has received since it was bound.
     pub received: u64,
-    /// Frames that the sockets of the interface's other queues have received.
-    pub others: u64,
     /// Packets that the NIC says it received: on any queue, and on this one.
     pub packets: u64,
     /// See above.
@@ -101,8 +106,8 @@ impl Deaf {
     }
 }
 
-/// More frames than this within a look, and it may be another queue that misses packets.
-const OTHERS_MAX: u64 = 1000;
+/// With more verdicts than this since the last look, it may be a queue that works and has too much to do that misses packets.
+const BUSY: u64 = 1000;
 /// As often must a look find the same, one after the other.
 const LOOKS: u32 = 2;
 
@@ -128,7 +133,7 @@ impl RxWatch {
         } else if now.received > 0 || grew(|look| look.packets_here) {
             None
         } else if grew(|look| look.missed_here)
-            || (grew(|look| look.missed) && now.others.saturating_sub(last.others) <= OTHERS_MAX)
+            || (grew(|look| look.missed) && now.verdicts.saturating_sub(last.verdicts) <= BUSY)
         {
             Some(Deaf::Missed)
         } else if grew(|look| look.packets) && now.verdicts == self.verdicts {
@@ -202,9 +207,9 @@ mod tests {
         let cases = [
             ("nothing happens", step, None),
             ("the driver took no frames", Look { unfilled: true, ..step }, Some(Deaf::Unfilled)),
-            ("it missed packets", Look { missed_here: 1, others: 5000, ..step }, Some(Deaf::Missed)),
-            ("somebody missed packets", Look { missed: 1, others: 1000, ..step }, Some(Deaf::Missed)),
-            ("a busy queue missed packets", Look { missed: 1, others: 1001, ..step }, None),
+            ("it missed packets", Look { missed_here: 1, verdicts: 5000, ..step }, Some(Deaf::Missed)),
+            ("somebody missed packets", Look { missed: 1, verdicts: 1000, ..step }, Some(Deaf::Missed)),
+            ("a busy queue missed packets", Look { missed: 1, verdicts: 1001, ..step }, None),
             ("the kernel's own packets come in", Look { missed: 1, packets_here: 1, packets: 1, ..step }, None),
             ("it receives", Look { received: 1, missed: 9, packets: 9, ..step }, None),
             ("packets that the program does not see", Look { packets: 1, ..step }, Some(Deaf::Unseen)),
@@ -216,7 +221,6 @@ mod tests {
                 .map(|n| {
                     watch.look(Look {
                         received: n * step.received,
-                        others: n * step.others,
                         packets: n * step.packets,
                         packets_here: n * step.packets_here,
                         missed: n * step.missed,
@@ -227,6 +231,20 @@ mod tests {
                 })
                 .collect();
             assert_eq!(found, [None, None, expected, expected], "{name}");
+        }
+    }
+
+    #[test]
+    fn a_driver_that_holds_no_frame_is_told_from_one_that_was_given_none() {
+        for (taken, in_flight, arrived, unfilled) in [
+            (0, 0, 0, true),
+            (256, 0, 0, false),
+            (256, 200, 56, true),
+            (256, 200, 55, false),
+            // Everything is on its way out: the fill ring has nothing to take.
+            (4096, 4096, 0, false),
+        ] {
+            assert_eq!(is_unfilled(4096, taken, in_flight, arrived), unfilled, "{taken} {in_flight} {arrived}");
         }
     }
 
