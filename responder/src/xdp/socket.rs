@@ -27,7 +27,7 @@ use xsk_rs::{
 };
 
 use crate::sys;
-use options::{answer, errno, explain, frame_size};
+use options::{errno, explain, frame_size, refused};
 
 pub use options::{Options, ZeroCopy, mtu_max, ring_frames};
 
@@ -88,43 +88,24 @@ impl Socket {
             thread::sleep(BUSY_STEP);
         }
         // Whoever has the queue keeps it, unless it is the driver that calls itself busy when asked for zero-copy.
-        let result = match options.zero_copy {
-            ZeroCopy::On => Self::open(interface, queue, options, BindFlags::XDP_ZEROCOPY),
-            ZeroCopy::Off => Self::open(interface, queue, options, BindFlags::XDP_COPY),
-            ZeroCopy::Auto => {
-                Self::fall_back(interface, queue, options, &io::Error::from_raw_os_error(libc::EBUSY).into())
+        let last = Options { zero_copy: options.zero_copy.last_resort(), ..*options };
+        match Self::open(interface, queue, &last) {
+            Ok(socket) if last.zero_copy != options.zero_copy => {
+                Ok(Self { mode_reason: Some(refused(&io::Error::from_raw_os_error(libc::EBUSY).into())), ..socket })
             }
-        };
-        result.map_err(|error| explain(error, interface, queue, options))
+            result => result.map_err(|error| explain(error, interface, queue, options)),
+        }
     }
 
     /// Tries once: `None` while the queue still belongs to another socket.
     pub fn try_bind(interface: &str, queue: u32, options: &Options) -> Result<Option<Self>> {
-        let open = |flags| Self::open(interface, queue, options, flags);
-        let result = match options.zero_copy {
-            ZeroCopy::On => open(BindFlags::XDP_ZEROCOPY),
-            ZeroCopy::Off => open(BindFlags::XDP_COPY),
-            // Asked for neither, the kernel would take copy mode in silence.
-            ZeroCopy::Auto => match open(BindFlags::XDP_ZEROCOPY) {
-                Err(refusal) if errno(&refusal) != Some(libc::EBUSY) => {
-                    Self::fall_back(interface, queue, options, &refusal)
-                }
-                result => result,
-            },
-        };
-        match result {
+        match Self::open(interface, queue, options) {
             Err(error) if errno(&error) == Some(libc::EBUSY) => Ok(None),
             result => result.map(Some).map_err(|error| explain(error, interface, queue, options)),
         }
     }
 
-    fn fall_back(interface: &str, queue: u32, options: &Options, refusal: &anyhow::Error) -> Result<Self> {
-        let socket = Self::open(interface, queue, options, BindFlags::XDP_COPY)?;
-        let reason = format!("the driver or kernel refused zero-copy: {}", answer(refusal));
-        Ok(Self { mode_reason: Some(reason), ..socket })
-    }
-
-    fn open(interface: &str, queue: u32, options: &Options, flags: BindFlags) -> Result<Self> {
+    fn open(interface: &str, queue: u32, options: &Options) -> Result<Self> {
         let size = frame_size(options.mtu).with_context(|| {
             format!(
                 "the MTU of {interface} is {}, but a frame holds packets of at most {}: lower the MTU",
@@ -140,15 +121,31 @@ impl Socket {
             .comp_queue_size(ring)
             .build()?;
         let (umem, descs) = Umem::new(config, frames, false).context("UMEM")?;
-        let config = SocketConfig::builder()
-            .rx_queue_size(ring)
-            .tx_queue_size(ring)
-            .libxdp_flags(LibxdpFlags::XSK_LIBXDP_FLAGS_INHIBIT_PROG_LOAD)
-            .bind_flags(flags | BindFlags::XDP_USE_NEED_WAKEUP)
-            .build();
         let interface: Interface = interface.parse()?;
-        // SAFETY: the UMEM is this socket's alone, so the pair of interface and queue is not bound to through it yet.
-        let (tx, rx, rings) = unsafe { xsk_rs::Socket::new(config, &umem, &interface, queue) }?;
+        let bind = |mode: BindFlags| -> Result<_> {
+            let config = SocketConfig::builder()
+                .rx_queue_size(ring)
+                .tx_queue_size(ring)
+                .libxdp_flags(LibxdpFlags::XSK_LIBXDP_FLAGS_INHIBIT_PROG_LOAD)
+                .bind_flags(mode | BindFlags::XDP_USE_NEED_WAKEUP)
+                .build();
+            // SAFETY: the UMEM is this socket's alone, so the pair of interface and queue is not bound to through it yet.
+            Ok(unsafe { xsk_rs::Socket::new(config, &umem, &interface, queue) }?)
+        };
+        let mut mode_reason = None;
+        let (tx, rx, rings) = match options.zero_copy {
+            ZeroCopy::On => bind(BindFlags::XDP_ZEROCOPY)?,
+            ZeroCopy::Off => bind(BindFlags::XDP_COPY)?,
+            // Asked for neither, the kernel would take copy mode in silence. The UMEM stays: giving it back takes the kernel a moment, in
+            // which it counts against the memlock limit.
+            ZeroCopy::Auto => match bind(BindFlags::XDP_ZEROCOPY) {
+                Err(refusal) if errno(&refusal) != Some(libc::EBUSY) => {
+                    mode_reason = Some(refused(&refusal));
+                    bind(BindFlags::XDP_COPY)?
+                }
+                result => result?,
+            },
+        };
         let (mut fill, completion) = rings.context("the first socket of a UMEM has the fill and completion rings")?;
 
         // SAFETY: the descriptors are this UMEM's, fresh, and in no other ring.
@@ -168,7 +165,7 @@ impl Socket {
             in_flight: 0,
             tx_budget: DEFAULT_TX_BUDGET,
             zero_copy: false,
-            mode_reason: None,
+            mode_reason,
             busy_poll: None,
         };
         let fd = socket.try_clone_fd()?;
