@@ -68,7 +68,8 @@ pub fn receive_interrupts(table: &str) -> Interrupts {
 pub fn interrupted_cpus(before: &Interrupts, after: &Interrupts) -> BTreeMap<u32, u32> {
     let busiest = |(queue, counts): (&u32, &Vec<u64>)| {
         let earlier = before.get(queue).map_or(&[][..], Vec::as_slice);
-        let grown = counts.iter().enumerate().map(|(cpu, count)| (count - earlier.get(cpu).unwrap_or(&0).min(count), cpu));
+        let grown =
+            counts.iter().enumerate().map(|(cpu, count)| (count - earlier.get(cpu).unwrap_or(&0).min(count), cpu));
         let (count, cpu) = grown.max()?;
         (count > 0).then_some((*queue, u32::try_from(cpu).ok()?))
     };
@@ -84,7 +85,9 @@ pub fn with_cpus(cells: &[Cell], cpus: &BTreeMap<u32, u32>) -> Vec<Cell> {
         let cpu = cpus.get(&cell.tx_queue).copied().unwrap_or(u32::MAX);
         *sums.entry((cell.rx_queue, cell.tx_queue, cpu)).or_default() += cell.replies;
     }
-    sums.into_iter().map(|((rx_queue, tx_queue, tx_cpu), replies)| Cell { rx_queue, tx_queue, tx_cpu, replies }).collect()
+    sums.into_iter()
+        .map(|((rx_queue, tx_queue, tx_cpu), replies)| Cell { rx_queue, tx_queue, tx_cpu, replies })
+        .collect()
 }
 
 /// The RX queue that a flow takes: `ask` lets it ask [`ALONE`] queries, `read` reads the counters.
@@ -194,7 +197,8 @@ mod tests {
         assert_eq!(received_by_queue(text), BTreeMap::from([(0, 12), (10, 3)]));
         let virtio = "     rx0_packets: 20\n     rx0_xdp_packets: 12\n     rx1_xdp_packets: 3\n     tx0_packets: 9\n";
         assert_eq!(received_by_queue(virtio), BTreeMap::from([(0, 12), (1, 3)]));
-        let igb = "     rx_packets: 9\n     rx_queue_0_packets: 7\n     rx_queue_1_packets: 2\n     tx_queue_0_packets: 5\n";
+        let igb =
+            "     rx_packets: 9\n     rx_queue_0_packets: 7\n     rx_queue_1_packets: 2\n     tx_queue_0_packets: 5\n";
         assert_eq!(received_by_queue(igb), BTreeMap::from([(0, 7), (1, 2)]));
     }
 

@@ -40,8 +40,10 @@ const SECONDS: u64 = 10;
 #[derive(Debug, Subcommand)]
 pub enum Task {
     /// Serve the example zones in a guest and ask from this side: figures, matrix and exit status as `cargo xtask run --for`.
-    #[command(after_help = "Examples:\n  cargo xtask vm run\n  cargo xtask vm run --nic igb --zero-copy on --for 30\n  \
-                            cargo xtask vm run --kernel 6.12 -- --ring-frames 8192")]
+    #[command(
+        after_help = "Examples:\n  cargo xtask vm run\n  cargo xtask vm run --nic igb --zero-copy on --for 30\n  \
+                            cargo xtask vm run --kernel 6.12 -- --ring-frames 8192"
+    )]
     Run(RunFlags),
     /// Everything that needs interrupts, zero-copy, offloads or an older kernel, with a verdict each.
     #[command(after_help = "Examples:\n  cargo xtask vm test\n  cargo xtask vm test --nic igb vlan\n  \

@@ -93,7 +93,10 @@ impl Stage<'_> {
     fn modes_are(&self, mode: &str) -> anyhow::Result<()> {
         let modes = self.texts("mode")?;
         let queues = usize::try_from(self.guest.options.queues)?;
-        ensure!(modes.len() == queues && modes.iter().all(|got| got == mode), "the queues' modes are {modes:?}, not {mode}");
+        ensure!(
+            modes.len() == queues && modes.iter().all(|got| got == mode),
+            "the queues' modes are {modes:?}, not {mode}"
+        );
         Ok(())
     }
 
@@ -110,11 +113,20 @@ impl Stage<'_> {
     fn ask_once(&self, server: IpAddr) -> anyhow::Result<Duration> {
         let client = if server.is_ipv4() { self.guest.lab.client.v4.into() } else { self.guest.lab.client.v6.into() };
         let asked = Instant::now();
-        let reply = self.guest.lab.inside(Side::Client, || {
-            query::ask(&query::socket(client), SocketAddr::new(server, 53), &query(4242))
-        })?;
+        let reply = self
+            .guest
+            .lab
+            .inside(Side::Client, || query::ask(&query::socket(client), SocketAddr::new(server, 53), &query(4242)))?;
         ensure!(reply.is_some_and(|reply| is_answer(&reply, 4242)), "{server} does not answer");
         Ok(asked.elapsed())
+    }
+
+    /// Has a processor handle all interrupts of a queue.
+    fn move_interrupts(&self, queue: u32, cpu: u32) -> anyhow::Result<()> {
+        let lines = format!("grep -E -- '(put\\.|x-){queue}$' /proc/interrupts | cut -d: -f1");
+        self.guest
+            .run(&format!("for irq in $({lines}); do echo {cpu} >/proc/irq/$irq/smp_affinity_list; done"))
+            .map(drop)
     }
 
     /// What the kernel needs the NIC for: ARP and neighbour discovery, ping, and a TCP connection that carries a file.
@@ -233,8 +245,9 @@ pub(super) fn kernel_traffic_while_idle(stage: &Stage<'_>) -> anyhow::Result<Str
     Ok("three files of 8 MB, ping, ARP and ND with no query at all, with and without busy polling".to_owned())
 }
 
-/// Where a reply's interrupt is not that of its query, the kernel does not send while the queue is polled.
-pub(super) fn busy_polling_is_given_up(stage: &Stage<'_>) -> anyhow::Result<String> {
+/// Where a reply's interrupt is not that of its query, the kernel may not send while the queue is polled. No reply may be late for that,
+/// let alone lost: either the fill ring, which has the driver woken, takes the replies along, or busy polling is given up.
+pub(super) fn busy_polling_with_vectors_apart(stage: &Stage<'_>) -> anyhow::Result<String> {
     stage.serve("--zero-copy on --busy-poll 50")?;
     let lab = &stage.guest.lab;
     let mut longest = Duration::ZERO;
@@ -243,12 +256,11 @@ pub(super) fn busy_polling_is_given_up(stage: &Stage<'_>) -> anyhow::Result<Stri
     }
     ensure!(longest < STUCK_WITHIN, "a reply took {} ms", longest.as_millis());
     let asked = stage.ask(SECONDS)?;
-    let states = stage.texts("busy_poll")?;
-    ensure!(states.iter().all(|state| state.starts_with("given up")), "busy polling is {states:?}");
+    let given_up = stage.texts("busy_poll")?.iter().filter(|state| state.starts_with("given up")).count();
     let log = stage.guest.log()?;
     let warnings = log.lines().filter(|line| line.contains("busy polling is given up")).count();
-    ensure!(warnings == states.len(), "{warnings} warnings for {} queues", states.len());
-    Ok(format!("given up on each queue with one warning, the longest reply took {} ms, {asked}", longest.as_millis()))
+    ensure!(warnings == given_up, "{warnings} warnings for {given_up} queues");
+    Ok(format!("given up on {given_up} queues, the longest reply took {} ms, {asked}", longest.as_millis()))
 }
 
 pub(super) fn busy_polling_in_copy_mode(stage: &Stage<'_>) -> anyhow::Result<String> {
@@ -302,14 +314,16 @@ pub(super) fn workers_follow_interrupts(stage: &Stage<'_>) -> anyhow::Result<Str
     stage.ask(SECONDS)?;
     // All of a queue's interrupts, so that its replies go with its queries.
     for (queue, cpu) in before.iter().rev().enumerate() {
-        stage.guest.run(&format!(
-            "for irq in $(grep -E -- '(put\\.|x-){queue}$' /proc/interrupts | cut -d: -f1); do echo {cpu} >/proc/irq/$irq/smp_affinity_list; done"
-        ))?;
+        stage.move_interrupts(u32::try_from(queue)?, u32::try_from(*cpu)?)?;
     }
     let moved = Instant::now();
     let wanted: Vec<u64> = before.iter().rev().copied().collect();
     while cpus(stage)? != wanted {
-        ensure!(moved.elapsed() < Duration::from_secs(5), "5 s after the interrupts moved, workers are on {:?}", cpus(stage)?);
+        ensure!(
+            moved.elapsed() < Duration::from_secs(5),
+            "5 s after the interrupts moved, workers are on {:?}",
+            cpus(stage)?
+        );
         thread::sleep(Duration::from_millis(100));
     }
     let took = moved.elapsed();
@@ -359,6 +373,10 @@ pub(super) fn carrier_bounces(stage: &Stage<'_>) -> anyhow::Result<String> {
 
 /// CASES 3: the number of channels may be less than that of processors, or change on attach.
 pub(super) fn all_channels_after_attach(stage: &Stage<'_>) -> anyhow::Result<String> {
+    // With fewer processors than channels the driver leaves all interrupts where they happen to be.
+    for queue in 0..stage.guest.options.queues {
+        stage.move_interrupts(queue, queue % CPUS)?;
+    }
     stage.serve("")?;
     let channels = stage.guest.run(&format!("ethtool -l {NIC}"))?;
     let combined = channels.lines().rev().find_map(|line| line.strip_prefix("Combined:")?.trim().parse::<usize>().ok());
@@ -485,10 +503,11 @@ impl<'a> Vlan<'a> {
         lab.inside(Side::Client, || {
             let socket = RawSocket::open(lab.client.interface);
             socket.send(&frame);
-            let reply = socket.receive_within(patience, |frame| {
-                path.reply(frame).is_some_and(|message| is_answer(message, 77))
-            });
-            reply.map(|frame| if frame[12..14] == TAG.to_be_bytes() { u16::from_be_bytes([frame[14], frame[15]]) & 0xfff } else { 0 })
+            let reply = socket
+                .receive_within(patience, |frame| path.reply(frame).is_some_and(|message| is_answer(message, 77)));
+            reply.map(|frame| {
+                if frame[12..14] == TAG.to_be_bytes() { u16::from_be_bytes([frame[14], frame[15]]) & 0xfff } else { 0 }
+            })
         })
     }
 

@@ -290,7 +290,8 @@ impl Apt {
 
 /// The mirror that most of this machine's packages come from.
 fn mirror() -> anyhow::Result<String> {
-    let targets = output(Command::new("apt-get").args(["indextargets", "--format", "$(SITE)", "Created-By: Packages"]))?;
+    let targets =
+        output(Command::new("apt-get").args(["indextargets", "--format", "$(SITE)", "Created-By: Packages"]))?;
     let mut sites: Vec<&str> = targets.lines().filter(|site| site.trim_end_matches('/').ends_with("/debian")).collect();
     sites.sort_unstable();
     let most = sites.chunk_by(|a, b| a == b).max_by_key(|same| same.len());
@@ -301,7 +302,8 @@ fn mirror() -> anyhow::Result<String> {
 fn check_space() -> anyhow::Result<()> {
     let directory = cache()?;
     fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
-    let disk = nix::sys::statvfs::statvfs(&directory).with_context(|| format!("asking about {}", directory.display()))?;
+    let disk =
+        nix::sys::statvfs::statvfs(&directory).with_context(|| format!("asking about {}", directory.display()))?;
     let free = disk.blocks_available() * disk.fragment_size();
     if free < SPACE_MIN {
         bail!(

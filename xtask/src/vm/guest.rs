@@ -321,7 +321,17 @@ fn machine(lab: &Lab, options: &Options, kernel: &Kernel, initrd: &Path) -> Vec<
     };
     let tap_queues = if lab.queues > 1 { format!(",queues={}", lab.queues) } else { String::new() };
     let mut arguments: Vec<String> = [
-        "-accel", "tcg,thread=multi", "-cpu", "max", "-machine", "q35", "-nodefaults", "-display", "none", "-vga", "none",
+        "-accel",
+        "tcg,thread=multi",
+        "-cpu",
+        "max",
+        "-machine",
+        "q35",
+        "-nodefaults",
+        "-display",
+        "none",
+        "-vga",
+        "none",
         "-no-reboot",
     ]
     .map(ToOwned::to_owned)

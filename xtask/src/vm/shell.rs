@@ -32,8 +32,8 @@ pub(crate) struct Output {
 impl Shell {
     /// Connects to the socket that QEMU made.
     pub(crate) fn connect(socket: &Path) -> anyhow::Result<Self> {
-        let stream =
-            UnixStream::connect(socket).with_context(|| format!("connecting to the guest's shell at {}", socket.display()))?;
+        let stream = UnixStream::connect(socket)
+            .with_context(|| format!("connecting to the guest's shell at {}", socket.display()))?;
         stream.set_read_timeout(Some(Duration::from_millis(200)))?;
         Ok(Self { stream })
     }

@@ -72,7 +72,7 @@ const GROUPS: &[Group] = &[
             check("zero_copy", checks::zero_copy),
             check("copy", checks::copy),
             check("kernel_traffic_while_idle", checks::kernel_traffic_while_idle),
-            check("busy_polling_is_given_up", checks::busy_polling_is_given_up),
+            check("busy_polling_with_vectors_apart", checks::busy_polling_with_vectors_apart),
             check("busy_polling_in_copy_mode", checks::busy_polling_in_copy_mode),
             check("case_15_link_goes_and_comes_back", checks::link_goes_and_comes_back),
             check("workers_follow_interrupts", checks::workers_follow_interrupts),
@@ -106,7 +106,7 @@ const GROUPS: &[Group] = &[
             check("zero_copy", checks::zero_copy),
             check("copy", checks::copy),
             check("kernel_traffic_while_idle", checks::kernel_traffic_while_idle),
-            check("busy_polling_is_given_up", checks::busy_polling_is_given_up),
+            check("busy_polling_with_vectors_apart", checks::busy_polling_with_vectors_apart),
             check("case_15_link_goes_and_comes_back", checks::link_goes_and_comes_back),
             check("hash_without_ports", checks::hash_without_ports),
             check("killed_and_restarted", checks::killed_and_restarted),
@@ -215,7 +215,8 @@ impl Bench {
             };
             let passed = result.is_ok();
             let what = result.unwrap_or_else(|error| format!("{error:#}"));
-            let verdict = Verdict { guest: title.clone(), check: check.name, passed, seconds: seconds.as_secs_f64(), what };
+            let verdict =
+                Verdict { guest: title.clone(), check: check.name, passed, seconds: seconds.as_secs_f64(), what };
             verdict.print();
             verdicts.push(verdict);
             if !passed && guest.is_ok() {
@@ -237,7 +238,8 @@ impl Bench {
         });
         let result = result.map_err(|error| {
             let log = guest.log().unwrap_or_default();
-            error.context(format!("the server's output:\n{log}\nthe guest's console:\n{}\nwhat failed", guest.console()))
+            error
+                .context(format!("the server's output:\n{log}\nthe guest's console:\n{}\nwhat failed", guest.console()))
         });
         (started.elapsed(), result)
     }
