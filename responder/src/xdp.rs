@@ -270,6 +270,14 @@ fn warn_of_copy_mode(interface: &Interface, queues: &[Queue]) {
             sys::kernel_release()
         );
     }
+    if queues.iter().any(|queue| queue.tx_budget() == Some(socket::DEFAULT_TX_BUDGET)) {
+        eprintln!(
+            "warning: {}: in copy mode Linux {} sends {} replies in a system call; 6.17 and later send all",
+            interface.name,
+            sys::kernel_release(),
+            socket::DEFAULT_TX_BUDGET
+        );
+    }
 }
 
 /// Whether packets of VLANs that are served lose their tags before the XDP program sees them.

@@ -7,6 +7,7 @@ mod checks;
 mod fetch;
 mod guest;
 mod initrd;
+mod kernels;
 mod shell;
 mod test;
 
@@ -49,6 +50,8 @@ pub enum Task {
     #[command(after_help = "Examples:\n  cargo xtask vm test\n  cargo xtask vm test --nic igb vlan\n  \
                             cargo xtask vm test zero_copy --times 20")]
     Test(test::Flags),
+    /// What the bypass has on each kernel, as the table in the README.
+    Matrix(kernels::Flags),
     /// A root shell in a guest with the server running, on this terminal, until `exit` twice or Ctrl-C.
     Shell(MachineFlags),
 }
@@ -127,6 +130,7 @@ pub fn run(task: &Task, built: bool) -> anyhow::Result<ExitCode> {
     match task {
         Task::Run(flags) => bench.run(flags),
         Task::Test(flags) => bench.test(flags),
+        Task::Matrix(flags) => bench.kernels(flags),
         Task::Shell(flags) => bench.shell(flags),
     }
 }

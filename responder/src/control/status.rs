@@ -78,6 +78,8 @@ pub struct Queue {
     pub mode: String,
     /// Why it is `copy` though zero-copy was asked for.
     pub mode_reason: Option<String>,
+    /// Replies that one system call sends in copy mode, at most.
+    pub tx_budget: Option<u32>,
     /// `on`, `off`, `no NAPI id` where the driver gives the kernel nothing to poll, or `given up: ` and why.
     pub busy_poll: String,
     /// Frames taken from the RX ring.

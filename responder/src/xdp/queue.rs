@@ -71,6 +71,7 @@ struct Serving {
     fd: OwnedFd,
     zero_copy: bool,
     mode_reason: Option<String>,
+    tx_budget: Option<u32>,
     /// Its slot is set.
     steered: bool,
     /// What earlier sockets had received.
@@ -331,6 +332,15 @@ impl Queue {
         }
     }
 
+    /// Replies that one system call sends in copy mode, at most.
+    #[must_use]
+    pub fn tx_budget(&self) -> Option<u32> {
+        match &self.state {
+            State::Serving(serving) => serving.tx_budget,
+            State::Rebinding(..) | State::Abandoned(_) => None,
+        }
+    }
+
     fn busy_poll(&self) -> &'static str {
         if self.observed.busy_poll_given_up.load(Relaxed) {
             return "given up: replies stayed in the TX ring";
@@ -357,6 +367,7 @@ impl Queue {
             thread: self.observed.thread(),
             mode: self.mode().to_owned(),
             mode_reason: self.mode_reason().map(str::to_owned),
+            tx_budget: self.tx_budget(),
             busy_poll: self.busy_poll().to_owned(),
             received: counters.received(),
             answered: counters.answered(),
@@ -403,6 +414,7 @@ fn serve(
         "veth" => "veth has no zero-copy".to_owned(),
         _ => reason.to_owned(),
     });
+    let tx_budget = socket.tx_budget();
     let fd = socket.try_clone_fd().context("cannot duplicate an AF_XDP socket")?;
     let worker = Worker::start(&interface.name, placement, socket, handler.clone(), observed)?;
     Ok(Serving {
@@ -410,6 +422,7 @@ fn serve(
         fd,
         zero_copy,
         mode_reason,
+        tx_budget,
         steered: false,
         received_before: observed.counters.received(),
         watch: RxWatch::default(),

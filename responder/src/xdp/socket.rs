@@ -36,7 +36,7 @@ const BATCH: usize = 64;
 /// Frames that the kernel polls for in one system call when it busy-polls: a batch.
 const BUSY_POLL_BUDGET: u32 = 64;
 /// What the kernel sends per system call in copy mode unless told otherwise.
-const DEFAULT_TX_BUDGET: u32 = 32;
+pub const DEFAULT_TX_BUDGET: u32 = 32;
 /// After a process dies, the kernel takes tens of milliseconds to give its queue back.
 const BUSY_FOR: Duration = Duration::from_secs(2);
 const BUSY_STEP: Duration = Duration::from_millis(50);
@@ -201,6 +201,12 @@ impl Socket {
     #[must_use]
     pub fn mode_reason(&self) -> Option<&str> {
         self.mode_reason.as_deref()
+    }
+
+    /// Frames that one system call sends in copy mode, at most. In zero-copy mode the driver decides.
+    #[must_use]
+    pub fn tx_budget(&self) -> Option<u32> {
+        (!self.zero_copy).then_some(self.tx_budget)
     }
 
     /// Frames that the kernel has to send, or has sent without having said so.

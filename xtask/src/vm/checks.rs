@@ -593,7 +593,7 @@ pub(super) fn mtu(stage: &Stage<'_>) -> anyhow::Result<String> {
     };
     let largest = match guest.options.nic {
         Nic::Virtio => 3_506,
-        Nic::Igb => 3_048,
+        Nic::Igb => 3_046,
         Nic::Vmxnet3 => 3_000,
     };
     set(largest)?;

@@ -112,20 +112,26 @@ fn explain(error: ProgramError, interface: &str, index: u32) -> anyhow::Error {
 }
 
 /// A frame, with the kernel's headroom of 256 bytes and its bookkeeping of 320 behind it, must fit into a page of 4096. What is left
-/// is less the Ethernet header and two VLAN tags.
+/// is less the Ethernet header and two VLAN tags. Drivers may have less: igb's limit is 3046.
 const MTU_MAX: u32 = 4096 - 256 - 320 - 14 - 2 * 4;
+/// What every driver takes.
+const MTU_SAFE: u32 = 1500;
 
 fn mtu(interface: &str, index: u32) -> String {
     let mtu = link_attributes(index).ok().and_then(|attributes| {
         attributes.into_iter().find_map(|attribute| match attribute {
-            LinkAttribute::Mtu(mtu) => Some(mtu.to_string()),
+            LinkAttribute::Mtu(mtu) => Some(mtu),
             _ => None,
         })
     });
-    let mtu = mtu.as_deref().unwrap_or("unknown");
+    let lower = match mtu {
+        Some(mtu) if mtu > MTU_MAX => MTU_MAX,
+        _ => MTU_SAFE,
+    };
+    let mtu = mtu.map_or_else(|| "unknown".to_owned(), |mtu| mtu.to_string());
     format!(
         "its driver refused. The usual cause is an MTU that does not let a frame fit into a page: the MTU is {mtu}, the limit of most \
-         drivers {MTU_MAX}; `ip link set dev {interface} mtu {MTU_MAX}` sets it (on veth, set it at the other end)"
+         drivers {MTU_MAX}; `ip link set dev {interface} mtu {lower}` lowers it (on veth, lower it at the other end)"
     )
 }
 
