@@ -149,7 +149,7 @@ fn steer_v4(ctx: &XdpContext, offset: usize) -> Result<(), Verdict> {
     let total = usize::from(ip.tot_len());
     if total < Ipv4Hdr::LEN + usize::from(udp.len())
         || usize::from(udp.len()) < UdpHdr::LEN
-        || !holds(ctx, offset + total)
+        || offset + total > frame_len(ctx)
     {
         return Err(Verdict::BadLength);
     }
@@ -177,7 +177,7 @@ fn steer_v6(ctx: &XdpContext, offset: usize) -> Result<(), Verdict> {
     let payload = usize::from(ip.payload_len());
     if payload < usize::from(udp.len())
         || usize::from(udp.len()) < UdpHdr::LEN
-        || !holds(ctx, offset + Ipv6Hdr::LEN + payload)
+        || offset + Ipv6Hdr::LEN + payload > frame_len(ctx)
     {
         return Err(Verdict::BadLength);
     }
@@ -255,10 +255,17 @@ fn header<T>(ctx: &XdpContext, offset: usize) -> Result<&T, Verdict> {
     Ok(unsafe { &*((ctx.data() + offset) as *const T) })
 }
 
-/// Whether the frame has at least `len` bytes.
+/// Whether the frame has at least `len` bytes, a constant: verifiers before Linux 7 lose sight of how large a number is that was read
+/// from the frame and turned into host order, and add no such number to a pointer.
 #[inline(always)]
 fn holds(ctx: &XdpContext, len: usize) -> bool {
     ctx.data() + len <= ctx.data_end()
+}
+
+/// The frame's length, for comparing with what its headers say.
+#[inline(always)]
+fn frame_len(ctx: &XdpContext) -> usize {
+    ctx.data_end() - ctx.data()
 }
 
 #[inline(always)]

@@ -31,7 +31,7 @@ pub struct Cell {
 }
 
 /// Packets that each RX queue received, from what `ethtool -S` prints: those that an XDP program saw where the driver counts them (veth,
-/// virtio), else all (igb).
+/// virtio, vmxnet3), else all (igb).
 pub fn received_by_queue(statistics: &str) -> BTreeMap<u32, u64> {
     let counted = |suffix: &str| -> BTreeMap<u32, u64> {
         let queue = |line: &str| {
@@ -42,8 +42,22 @@ pub fn received_by_queue(statistics: &str) -> BTreeMap<u32, u64> {
         };
         statistics.lines().filter_map(queue).collect()
     };
-    let by_program = counted("_xdp_packets");
-    if by_program.is_empty() { counted("_packets") } else { by_program }
+    // vmxnet3 has a section for each queue.
+    let mut section = None;
+    let mut sections = BTreeMap::new();
+    for (name, value) in statistics.lines().filter_map(|line| line.trim().split_once(": ")) {
+        match name {
+            "Rx Queue#" => section = value.trim().parse().ok(),
+            "xdp packets" => {
+                if let (Some(queue), Ok(count)) = (section, value.trim().parse()) {
+                    sections.insert(queue, count);
+                }
+            }
+            _ => {}
+        }
+    }
+    let found = [counted("_xdp_packets"), sections, counted("_packets")];
+    found.into_iter().find(|counts| !counts.is_empty()).unwrap_or_default()
 }
 
 /// How often each queue's receive interrupt came, by CPU.

@@ -237,11 +237,34 @@ fn load_error(error: anyhow::Error) -> anyhow::Error {
         Some(libc::EACCES) => {
             error.context("the kernel's verifier refuses the XDP program: run as root or with CAP_PERFMON; if you do, the kernel is too old")
         }
+        Some(libc::EINVAL) => anyhow::anyhow!(
+            "the verifier of Linux {} refuses the XDP program: {}: use --io socket here, and report this line",
+            crate::sys::kernel_release(),
+            verdict_of(&format!("{error:#}"))
+        ),
         _ => error.context("loading the XDP program into the kernel"),
     }
+}
+
+/// The sentence with which the verifier ends: behind it are only statistics.
+fn verdict_of(output: &str) -> &str {
+    let ended = output.split("\nverification time").next().unwrap_or(output);
+    ended.lines().last().unwrap_or(ended).trim()
 }
 
 /// The system's error number, wherever in the chain of causes it is.
 fn os_error(error: &anyhow::Error) -> Option<i32> {
     error.chain().find_map(|cause| cause.downcast_ref::<io::Error>()).and_then(io::Error::raw_os_error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_verifiers_output_its_last_sentence_is_told() {
+        let output = "Verifier output: 0: R1=ctx()\n128: (0f) r3 += r4\nmath is not allowed\nverification time 9 usec\nstack depth 32\n";
+        assert_eq!(verdict_of(output), "math is not allowed");
+        assert_eq!(verdict_of("Invalid argument"), "Invalid argument");
+    }
 }

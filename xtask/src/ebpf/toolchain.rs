@@ -20,8 +20,8 @@ use super::{TARGET, execute, shown};
 /// Exact, because the bytes of the objects depend on it.
 const LINKER_VERSION: &str = "0.13.0";
 
-/// Debian's compiler of the day, packaged for building browsers, and its `core` for BPF.
-const PACKAGES: [&str; 3] = ["rustc-web", "cargo-web", "libstd-rust-web-dev-bpf"];
+/// Debian's compiler of the day, packaged for building browsers, its `core` for BPF, and its objcopy.
+const PACKAGES: [&str; 4] = ["rustc-web", "cargo-web", "libstd-rust-web-dev-bpf", "rust-web-llvm"];
 
 /// Long enough on one slow core.
 const LINKER_INSTALL_MAX: Duration = Duration::from_secs(20 * 60);
@@ -83,9 +83,9 @@ impl Toolchain {
         &self.compiler.host
     }
 
-    /// Every compiler brings it.
+    /// What strips the objects.
     pub(super) fn objcopy(&self) -> PathBuf {
-        self.sysroot.join("lib/rustlib").join(&self.compiler.host).join("bin/rust-objcopy")
+        self.compiler.objcopy()
     }
 
     /// What the bytes of the objects depend on.
@@ -125,14 +125,20 @@ impl Compiler {
             let value = verbose.lines().find_map(|line| line.strip_prefix(name));
             value.map(str::to_owned).with_context(|| format!("`{} -vV` does not say its `{name}`", rustc.display()))
         };
-        Ok(Some(Self {
+        let compiler = Self {
             version: field("rustc ")?,
             host: field("host: ")?,
             llvm: field("LLVM version: ")?,
             core,
             sysroot,
             rustc,
-        }))
+        };
+        // Debian has it in a package of its own.
+        Ok(compiler.objcopy().is_file().then_some(compiler))
+    }
+
+    fn objcopy(&self) -> PathBuf {
+        self.sysroot.join("lib/rustlib").join(&self.host).join("bin/rust-objcopy")
     }
 
     fn install() -> anyhow::Result<Self> {
