@@ -35,7 +35,7 @@ use crate::{
 
 /// Serves until a signal.
 pub fn run(flags: Serve) -> Result<ExitCode> {
-    let config = match Config::new(flags) {
+    let config = match Config::new(&flags) {
         Ok(config) => config,
         // As for what the parser itself refuses.
         Err(error) => {
