@@ -1,10 +1,12 @@
 //! Zones: master files in, an immutable table of rendered answers out (RFC 1034, 1035 section 5).
 //!
 //! A zone is loaded whole or not at all: `tokens` splits a file into entries, `rdata` reads their data, `load` makes records of them and
-//! follows directives, `check` holds the records against the rules for a zone, `render` turns them into sections ready to be copied, and
+//! follows directives, `check` holds the records against the rules for a zone, `doubt` warns of what keeps to them and is still odd, `render` turns them into sections ready to be copied, and
 //! `table` keeps those. Nothing changes afterwards, and nothing of the reading is kept.
 
 mod check;
+mod doubt;
+mod generate;
 mod hash;
 mod load;
 mod loc;
@@ -67,7 +69,7 @@ pub struct Summary {
     pub warnings: Vec<String>,
 }
 
-/// What is wrong with the zones: a line for each error, `FILE:LINE: what, and what was expected`.
+/// What is wrong with the zones: a line for each error, `FILE:LINE:COLUMN: what, and what was expected`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadErrors(Vec<String>);
 
@@ -86,6 +88,14 @@ impl fmt::Display for LoadErrors {
 }
 
 impl std::error::Error for LoadErrors {}
+
+impl LoadErrors {
+    /// All of them, one a line.
+    #[must_use]
+    pub fn lines(&self) -> &[String] {
+        &self.0
+    }
+}
 
 impl Zones {
     /// Loads zones from their files: all of them, or none.

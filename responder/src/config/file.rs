@@ -141,7 +141,7 @@ impl<'p, 'a> Section<'p, 'a> {
         };
         let read = |value: &DeValue<'a>| read(value.as_str().context("expected a string in quotes")?);
         // All items are looked at, so that all errors come out.
-        let items: Vec<Option<T>> = items.iter().map(|item| self.note(key, item, &read)).collect();
+        let items: Vec<Option<T>> = items.iter().map(|item| self.note(key, item, read)).collect();
         items.into_iter().collect()
     }
 
