@@ -8,6 +8,7 @@ mod check;
 mod hash;
 mod load;
 mod loc;
+mod published;
 mod rdata;
 mod render;
 pub(crate) mod table;
@@ -20,6 +21,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub use published::{Published, View};
 use table::Table;
 
 /// A zone's name and its master file, as the operator gave them.
