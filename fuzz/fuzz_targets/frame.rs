@@ -5,7 +5,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr},
-    sync::{Arc, LazyLock},
+    sync::LazyLock,
 };
 
 use libfuzzer_sys::fuzz_target;
@@ -14,7 +14,7 @@ use responder::{
     service::Service,
     wire::frame::Request,
     xdp::worker::Handler,
-    zone::{Source, Zones},
+    zone::{Published, Source, Zones},
 };
 
 const ROOM: usize = 2048 - 256;
@@ -25,7 +25,7 @@ static HANDLERS: LazyLock<[Handler; 2]> = LazyLock::new(|| {
     let zones = Zones::load(&[Source { name: "example.com".into(), file }]).expect("the example zone loads");
     let own = AddressList::default();
     own.set([IpAddr::V4(Ipv4Addr::new(192, 0, 2, 53))]);
-    let service = Service::Dns(Arc::new(zones));
+    let service = Service::Dns(Published::new(zones).view());
     [true, false].map(|verify| Handler::new(service.clone(), own.view(), verify, MTU))
 });
 

@@ -10,6 +10,7 @@ mod generate;
 mod hash;
 mod load;
 mod loc;
+mod published;
 mod rdata;
 mod render;
 pub(crate) mod table;
@@ -22,6 +23,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub use published::{Published, View};
 use table::Table;
 
 /// A zone's name and its master file, as the operator gave them.

@@ -7,7 +7,6 @@ use std::{
     collections::BTreeSet,
     net::{IpAddr, SocketAddr},
     process::ExitCode,
-    sync::Arc,
     time::Instant,
 };
 
@@ -30,7 +29,7 @@ use crate::{
     kernel::KernelPath,
     service::Service,
     xdp::{Bypass, topology, worker::Handler},
-    zone::Zones,
+    zone::{Published, Zones},
 };
 
 /// Serves until a signal.
@@ -43,21 +42,21 @@ pub fn run(flags: Serve) -> Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
-    let service = load(&config)?;
+    let (service, zones) = load(&config)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the control thread's runtime")?;
     // TCP's tasks share their state within this one thread.
-    LocalSet::new().block_on(&runtime, serve(&config, service))?;
+    LocalSet::new().block_on(&runtime, serve(&config, service, zones))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Loads what the service answers from, and says what was loaded.
-fn load(config: &Config) -> Result<Service> {
+fn load(config: &Config) -> Result<(Service, Option<Published>)> {
     let zones = match config.service {
-        ServiceKind::Echo => return Ok(Service::Echo),
-        ServiceKind::Sink => return Ok(Service::Sink),
+        ServiceKind::Echo => return Ok((Service::Echo, None)),
+        ServiceKind::Sink => return Ok((Service::Sink, None)),
         ServiceKind::Dns => {
             let started = Instant::now();
             eprintln!("loading {} zones", config.zones.len());
@@ -72,10 +71,11 @@ fn load(config: &Config) -> Result<Service> {
             zones
         }
     };
-    Ok(Service::Dns(Arc::new(zones)))
+    let zones = Published::new(zones);
+    Ok((Service::Dns(zones.view()), Some(zones)))
 }
 
-async fn serve(config: &Config, service: Service) -> Result<()> {
+async fn serve(config: &Config, service: Service, zones: Option<Published>) -> Result<()> {
     let mut monitor = Monitor::open()?;
     let mut interfaces = Vec::with_capacity(config.interfaces.len());
     for name in &config.interfaces {
@@ -88,7 +88,7 @@ async fn serve(config: &Config, service: Service) -> Result<()> {
     let mut control = Control::listen(&config.control)?;
     let mut stop = Signals::new()?;
 
-    let mut server = Server::start(config, service, &interfaces)?;
+    let mut server = Server::start(config, service, zones, &interfaces)?;
     eprintln!("ready: {}", server.summary());
     loop {
         tokio::select! {
@@ -116,14 +116,15 @@ struct Server<'a> {
     bypasses: Vec<Bypass>,
     kernel: KernelPath,
     config: &'a Config,
-    service: Service,
+    /// What the service answers from, if it is DNS. After a set: `KernelPath::refresh`, and `sweep` until nothing is held.
+    zones: Option<Published>,
     own: AddressList,
     interfaces: Vec<Interface>,
     started: Instant,
 }
 
 impl<'a> Server<'a> {
-    fn start(config: &'a Config, service: Service, interfaces: &[Interface]) -> Result<Self> {
+    fn start(config: &'a Config, service: Service, zones: Option<Published>, interfaces: &[Interface]) -> Result<Self> {
         let own = AddressList::default();
         own.set(own_addresses(config, interfaces));
         let allowed = topology::allowed_cpus();
@@ -147,7 +148,7 @@ impl<'a> Server<'a> {
             }
         }
         let interfaces = interfaces.to_vec();
-        Ok(Self { bypasses, kernel, config, service, own, interfaces, started: Instant::now() })
+        Ok(Self { bypasses, kernel, config, zones, own, interfaces, started: Instant::now() })
     }
 
     /// Serves what an interface has gained and no longer what it has lost.
@@ -193,10 +194,7 @@ impl<'a> Server<'a> {
     }
 
     fn status(&self) -> Status {
-        let zones = match &self.service {
-            Service::Dns(zones) => zones.summary(),
-            Service::Echo | Service::Sink => Vec::new(),
-        };
+        let zones = self.zones.as_ref().map(|zones| zones.zones().summary()).unwrap_or_default();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),

@@ -44,7 +44,7 @@ const READ: usize = 2048;
 
 /// What all connections share; one thread has them all.
 pub(super) struct Shared {
-    service: Service,
+    service: RefCell<Service>,
     pub(super) counters: Counters,
     pub(super) accepted: Cell<u64>,
     clients: RefCell<HashMap<IpAddr, usize>>,
@@ -52,7 +52,17 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(service: Service) -> Self {
-        Self { service, counters: Counters::default(), accepted: Cell::new(0), clients: RefCell::default() }
+        Self {
+            service: RefCell::new(service),
+            counters: Counters::default(),
+            accepted: Cell::new(0),
+            clients: RefCell::default(),
+        }
+    }
+
+    /// Looks for what has been replaced. Where nobody asks over TCP, the control thread must, or the old would be held for ever.
+    pub(super) fn refresh(&self) {
+        self.service.borrow_mut().refresh();
     }
 }
 
@@ -158,7 +168,8 @@ async fn serve(stream: TcpStream, shared: &Shared) -> io::Result<()> {
         }
         timeout(STEP, stream.read_exact(&mut buffer[LENGTH_LEN..LENGTH_LEN + length])).await??;
         // No guard here: whoever has completed a handshake is where it says, and TCP has no port 0.
-        let outcome = shared.service.serve(&mut buffer[LENGTH_LEN..], length, Transport::Tcp);
+        shared.refresh();
+        let outcome = shared.service.borrow().serve(&mut buffer[LENGTH_LEN..], length, Transport::Tcp);
         match outcome {
             Outcome::Reply(length) => {
                 let prefix = u16::try_from(length).map_err(io::Error::other)?.to_be_bytes();

@@ -43,10 +43,11 @@ impl Handler {
         Self { service, own, verify_checksums, mtu: mtu as usize }
     }
 
-    /// Looks for changed addresses; once per batch.
+    /// Looks for changed addresses and zones; once per batch.
     #[inline]
     pub fn refresh(&mut self) {
         self.own.refresh();
+        self.service.refresh();
     }
 
     /// Answers the frame in `frame[..length]` in place, with the rest of `frame` as room, and returns the reply's length.
