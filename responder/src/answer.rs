@@ -10,6 +10,8 @@
 //!
 //! Pure: no allocation, no I/O, no clock, and no panic for any bytes. What it does not do: DNSSEC, zone transfers, NOTIFY, updates.
 
+pub mod policy;
+
 use crate::{
     counters::DropReason,
     wire::{

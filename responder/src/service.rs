@@ -3,13 +3,26 @@
 use std::sync::Arc;
 
 use crate::{
-    answer::{Limits, Outcome, Transport, respond},
+    answer::{
+        Limits, Outcome, Transport,
+        policy::{Policy, UDP_PAYLOAD_MAX},
+        respond,
+    },
     counters::DropReason,
+    guard::{acl::Acl, rrl},
     zone::Zones,
 };
 
-/// The largest UDP payload that is sent unless configured: it fits one unfragmented IPv6 packet on any link.
-pub const UDP_PAYLOAD_MAX: u16 = 1232;
+/// What the operator chooses about who is answered and how. A running server takes another one whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Who is served.
+    pub acl: Acl,
+    /// How often one network gets one kind of answer; without it, as often as it asks.
+    pub rrl: Option<rrl::Settings>,
+    /// What answers are like.
+    pub policy: Policy,
+}
 
 /// What answers.
 #[derive(Clone, Debug)]
