@@ -34,7 +34,7 @@ use crate::{
     answer::{Outcome, Transport},
     counters::{Counters, DropReason},
     guard::{AddressList, OwnAddresses},
-    service::Service,
+    service::{self, Service, State},
     sys,
 };
 
@@ -64,7 +64,13 @@ struct Thread {
 
 impl Listener {
     /// Binds one socket per CPU, then starts their threads.
-    pub(super) fn start(address: SocketAddr, cpus: &[usize], service: &Service, own: &AddressList) -> Result<Self> {
+    pub(super) fn start(
+        address: SocketAddr,
+        cpus: &[usize],
+        service: &Service,
+        state: impl Fn() -> State,
+        own: &AddressList,
+    ) -> Result<Self> {
         // Our threads share the port among themselves. Had another program bound it in the same way, it would take a part of our
         // queries and nobody would notice; so first it is bound alone.
         drop(bind(address, Protocol::UDP, Sharing::Nobody)?);
@@ -76,6 +82,7 @@ impl Listener {
                 socket: Arc::clone(&socket),
                 address,
                 service: service.clone(),
+                state: state(),
                 own: own.view(),
                 counters: Arc::clone(&counters),
                 stop: Arc::clone(&listener.stop),
@@ -146,6 +153,7 @@ struct Worker {
     socket: Arc<Socket>,
     address: SocketAddr,
     service: Service,
+    state: State,
     own: OwnAddresses,
     counters: Arc<Counters>,
     stop: Arc<AtomicBool>,
@@ -180,6 +188,7 @@ impl Worker {
                 Err(_) => continue,
             }
             self.own.refresh();
+            self.state.refresh(service::now_s);
             for (message, buffer) in messages.iter_mut().zip(&mut buffers) {
                 self.answer(message, buffer);
             }
@@ -189,6 +198,7 @@ impl Worker {
                 self.send_all(&mut outgoing, &messages, &buffers)
             };
             self.counters.batch(count(messages.len()), answered);
+            self.counters.slipped(self.state.take_slipped());
         }
     }
 
@@ -215,10 +225,10 @@ impl Worker {
     }
 
     /// Answers a message in place.
-    fn answer(&self, message: &mut Message, buffer: &mut [u8]) {
+    fn answer(&mut self, message: &mut Message, buffer: &mut [u8]) {
         let (ip, port) = endpoint(&message.peer);
         let outcome = match self.own.admit_through_kernel(ip, port, self.address.port()) {
-            Ok(()) => self.service.serve(buffer, message.length, Transport::Udp),
+            Ok(()) => self.service.serve(&mut self.state, buffer, message.length, ip, Transport::Udp),
             Err(reason) => Outcome::Drop(reason),
         };
         match outcome {
