@@ -10,6 +10,17 @@
 //!
 //! Pure: no allocation, no I/O, no clock, and no panic for any bytes. What it does not do: DNSSEC, zone transfers, NOTIFY, updates.
 
+mod chaos;
+mod edns;
+pub mod finished;
+pub mod policy;
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use self::{
+    edns::{Options, Reason},
+    policy::{AnyPolicy, Policy},
+};
 use crate::{
     counters::DropReason,
     wire::{
@@ -25,6 +36,7 @@ use crate::{
 /// QTYPEs and classes with a meaning here.
 mod code {
     pub(super) const CLASS_IN: u16 = 1;
+    pub(super) const TYPE_CNAME: u16 = 5;
     pub(super) const TYPE_DNAME: u16 = 39;
     pub(super) const TYPE_OPT: u16 = 41;
     pub(super) const TYPE_TKEY: u16 = 249;
@@ -57,6 +69,50 @@ pub struct Limits {
     pub udp_payload_max: u16,
 }
 
+/// Who asks, and by what rules the answer is made.
+#[derive(Debug)]
+pub struct Asked<'a> {
+    /// What bounds the reply.
+    pub limits: Limits,
+    /// The operator's choices.
+    pub policy: &'a Policy,
+    /// The client's address.
+    pub client: IpAddr,
+    /// Seconds since 1970, exact to a few.
+    pub now_s: u32,
+    /// What was noted on the way to the answer.
+    pub noted: Noted,
+}
+
+impl Asked<'_> {
+    /// Asked by nobody in particular, of a server without configuration.
+    #[inline]
+    #[must_use]
+    pub const fn plainly(limits: Limits) -> Self {
+        let client = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        Asked { limits, policy: &Policy::DEFAULT, client, now_s: 0, noted: Noted::NONE }
+    }
+}
+
+/// What the rate limiter must know of an answer and its bytes do not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Noted {
+    /// Where in the QNAME the name begins that the answer is about: the wildcard's parent, the delegation, the zone.
+    pub name_at: u8,
+    /// The answer was made from a wildcard.
+    pub is_wildcard: bool,
+    /// The client is not somebody else.
+    pub has_valid_cookie: bool,
+}
+
+impl Noted {
+    /// Nothing: the answer is about the QNAME.
+    pub const NONE: Self = Self { name_at: 0, is_wildcard: false, has_valid_cookie: false };
+}
+
+/// The record of RFC 8482 section 4.2: the QNAME, HINFO, IN, an hour, and two strings.
+const HINFO: &[u8] = b"\xc0\x0c\0\x0d\0\x01\0\0\x0e\x10\0\x09\x07RFC8482\0";
+
 /// What is to be done with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -66,18 +122,64 @@ pub enum Outcome {
     Drop(DropReason),
 }
 
-/// Answers the query in `message[..query_len]` in place; the rest of `message` is room for the reply.
+/// Answers the query in `message[..query_len]` in place, by the default policy; the rest of `message` is room for the reply.
 #[inline]
 pub fn respond(zones: &Zones, message: &mut [u8], query_len: usize, limits: Limits) -> Outcome {
+    respond_to(zones, message, query_len, &mut Asked::plainly(limits))
+}
+
+/// Answers the query in `message[..query_len]` in place, for whom and as `asked` says.
+#[inline]
+pub fn respond_to(zones: &Zones, message: &mut [u8], query_len: usize, asked: &mut Asked<'_>) -> Outcome {
     let Some(received) = message.get(..query_len) else { return Outcome::Drop(DropReason::NoRoom) };
     let mut name = Name::empty();
     let query = match Query::parse(received, &mut name) {
         Ok(query) => query,
-        Err(reject) => return rejected(message, reject, limits),
+        Err(reject) => return rejected(message, reject, asked.limits),
     };
-    let reply = Reply { limit: limit(message.len(), query.edns, limits), message, query, name: &name, limits };
+    if let Some(edns) = query.edns
+        && !edns.options.is_none()
+    {
+        return with_options(Some(zones), message, query, &name, asked);
+    }
+    from_zones(zones, Reply::new(message, query, &name, asked, &[]))
+}
+
+/// Answers a query whose OPT record has options, or refuses it if there are no zones for this client.
+#[inline(never)]
+fn with_options(
+    zones: Option<&Zones>,
+    message: &mut [u8],
+    query: Query,
+    name: &Name,
+    asked: &mut Asked<'_>,
+) -> Outcome {
+    let options = query.edns.map(|edns| edns.options).unwrap_or_default();
+    let (options, error) = Options::answering(asked, options.read(message));
+    let reply = Reply::new(message, query, name, asked, options.bytes());
+    match (error, zones) {
+        (Some(rcode), _) => reply.status(rcode),
+        (None, Some(zones)) => from_zones(zones, reply),
+        (None, None) => reply.refused(Reason::Prohibited),
+    }
+}
+
+/// Tells a client that it is not served (RFC 8914 section 4.19).
+#[inline(never)]
+pub fn refuse(message: &mut [u8], query_len: usize, asked: &mut Asked<'_>) -> Outcome {
+    let Some(received) = message.get(..query_len) else { return Outcome::Drop(DropReason::NoRoom) };
+    let mut name = Name::empty();
+    match Query::parse(received, &mut name) {
+        Ok(query) => with_options(None, message, query, &name, asked),
+        Err(reject) => rejected(message, reject, asked.limits),
+    }
+}
+
+#[inline]
+fn from_zones(zones: &Zones, reply: Reply<'_>) -> Outcome {
+    let (query, name) = (reply.query, reply.name);
     if query.qclass == code::CLASS_IN
-        && let Some(answer) = zones.table.find(&name).and_then(|node| node.answer(query.qtype))
+        && let Some(answer) = zones.table.find(name).and_then(|node| node.answer(query.qtype))
     {
         return reply.answer(answer, 0);
     }
@@ -97,17 +199,20 @@ fn limit(room: usize, edns: Option<Edns>, limits: Limits) -> usize {
 
 /// Everything but a QNAME and QTYPE that exist.
 #[inline(never)]
-fn otherwise(zones: &Zones, reply: Reply<'_>) -> Outcome {
+fn otherwise(zones: &Zones, mut reply: Reply<'_>) -> Outcome {
     let (query, name) = (reply.query, reply.name);
     match query.qtype {
         code::TYPE_OPT | code::TYPE_TKEY | code::TYPE_TSIG => return reply.status(Rcode::FormErr),
         // Transfers come with a later version; until then they are refused, over UDP and TCP alike.
-        code::TYPE_AXFR | code::TYPE_IXFR => return reply.status(Rcode::Refused),
-        _ if query.qclass != code::CLASS_IN => return reply.status(Rcode::Refused),
+        code::TYPE_AXFR | code::TYPE_IXFR => return reply.refused(Reason::NotSupported),
+        _ if query.qclass != code::CLASS_IN => return reply.other_class(),
         _ => {}
     }
     let length = name.bytes().len();
-    match find(zones, name) {
+    let found = find(zones, name);
+    reply.note(zones, &found);
+    match found {
+        Found::Exact(node) | Found::Wildcard(node) if reply.is_hinfo(node) => reply.hinfo(),
         Found::Exact(node) => match typed(node, query.qtype) {
             Some(answer) => reply.answer(answer, 0),
             None => reply.no_data(zones, node),
@@ -118,11 +223,11 @@ fn otherwise(zones: &Zones, reply: Reply<'_>) -> Outcome {
         },
         Found::Cut(node) => match node.answer(ANY_OTHER) {
             Some(referral) => reply.answer(referral, length - node.name().len()),
-            None => reply.status(Rcode::ServFail),
+            None => reply.not_ready(),
         },
         Found::Dname(node) => reply.rewrite(node),
         Found::NoName(zone) => reply.no_name(zones, zone),
-        Found::NotOurs => reply.status(Rcode::Refused),
+        Found::NotOurs => reply.refused(Reason::NotAuthoritative),
     }
 }
 
@@ -205,12 +310,22 @@ struct Reply<'a> {
     message: &'a mut [u8],
     query: Query,
     name: &'a Name,
+    policy: &'a Policy,
+    noted: &'a mut Noted,
     limits: Limits,
     /// The largest length that may be sent.
     limit: usize,
+    /// What goes into the OPT record.
+    options: &'a [u8],
 }
 
-impl Reply<'_> {
+impl<'a> Reply<'a> {
+    #[inline]
+    fn new(message: &'a mut [u8], query: Query, name: &'a Name, asked: &'a mut Asked<'_>, options: &'a [u8]) -> Self {
+        let Asked { limits, policy, ref mut noted, .. } = *asked;
+        Self { limit: limit(message.len(), query.edns, limits), message, query, name, policy, noted, limits, options }
+    }
+
     /// Copies a rendered answer behind the question. `shift` is by how much the question is longer than the one it was rendered for.
     #[inline]
     fn answer(self, answer: Answer<'_>, shift: usize) -> Outcome {
@@ -248,7 +363,7 @@ impl Reply<'_> {
 
     /// The zone's SOA in the authority section.
     fn negative(self, zones: &Zones, zone: usize, rcode: Rcode) -> Outcome {
-        let Some(zone) = zones.zones.get(zone) else { return self.status(Rcode::ServFail) };
+        let Some(zone) = zones.zones.get(zone) else { return self.not_ready() };
         let start = self.query.question_end;
         let end = start + zone.soa.len();
         if end + self.opt_len() > self.limit {
@@ -266,12 +381,12 @@ impl Reply<'_> {
 
     /// Rewrites a name below a DNAME (RFC 6672 section 3.2): the DNAME record, and a CNAME made from it. The client asks on by itself.
     fn rewrite(self, node: Node<'_>) -> Outcome {
-        let Some(dname) = node.answer(code::TYPE_DNAME) else { return self.status(Rcode::ServFail) };
+        let Some(dname) = node.answer(code::TYPE_DNAME) else { return self.not_ready() };
         let record = dname.bytes();
         // Owner, a pointer or the root; type, class, TTL, length; the target, never compressed (RFC 6672 section 2.5).
         let owner_len = if record.first() == Some(&0) { 1 } else { 2 };
         let (Some(ttl), Some(target)) = (record.get(owner_len + 4..owner_len + 8), record.get(owner_len + 10..)) else {
-            return self.status(Rcode::ServFail);
+            return self.not_ready();
         };
         let name = self.name.bytes();
         let kept_len = name.len() - node.name().len();
@@ -315,6 +430,71 @@ impl Reply<'_> {
         self.finish(rcode, false, false, Counts::default(), end)
     }
 
+    /// An RCODE and, for who has EDNS, the reason, unless there is no room for it (RFC 8914 section 3).
+    fn error(self, rcode: Rcode, reason: Reason) -> Outcome {
+        let room = self.limit.saturating_sub(self.query.question_end + OPT_LEN);
+        let options = Options::with_reason(self.options, reason, room);
+        Reply { options: options.bytes(), ..self }.status(rcode)
+    }
+
+    fn refused(self, reason: Reason) -> Outcome {
+        self.error(Rcode::Refused, reason)
+    }
+
+    /// There should be an answer, and there is none.
+    fn not_ready(self) -> Outcome {
+        self.error(Rcode::ServFail, Reason::NotReady)
+    }
+
+    /// A class other than IN: CH has the server's identity and version, where configured.
+    fn other_class(self) -> Outcome {
+        match chaos::text(self.policy, self.name.bytes(), self.query.qtype) {
+            Some(text) if self.query.qclass == chaos::CLASS => self.made(&[&chaos::head(text), text.bytes()]),
+            _ => self.refused(Reason::NotSupported),
+        }
+    }
+
+    /// Whether ANY is answered by HINFO: the name has data and is no alias (RFC 8482 section 4.2).
+    fn is_hinfo(&self, node: Node<'_>) -> bool {
+        self.query.qtype == code::TYPE_ANY
+            && self.policy.any == AnyPolicy::Hinfo
+            && node.answer(code::TYPE_CNAME).is_none()
+            && typed(node, code::TYPE_ANY).is_some()
+    }
+
+    fn hinfo(self) -> Outcome {
+        self.made(&[HINFO])
+    }
+
+    /// An answer of one record that is in no zone.
+    fn made(self, parts: &[&[u8]]) -> Outcome {
+        let start = self.query.question_end;
+        let end = start + parts.iter().map(|part| part.len()).sum::<usize>();
+        if end + self.opt_len() > self.limit {
+            return self.truncated(true);
+        }
+        let Some(mut rest) = self.message.get_mut(start..end) else { return Outcome::Drop(DropReason::NoRoom) };
+        for part in parts {
+            let (place, behind) = rest.split_at_mut(part.len());
+            place.copy_from_slice(part);
+            rest = behind;
+        }
+        self.finish(Rcode::NoError, true, false, Counts { answer: 1, ..Counts::default() }, end)
+    }
+
+    /// Notes for the rate limiter what the answer is about.
+    fn note(&mut self, zones: &Zones, found: &Found<'_>) {
+        let about = match found {
+            Found::Exact(_) | Found::NotOurs => return,
+            // Without its asterisk label.
+            Found::Wildcard(node) => node.name().len() - 2,
+            Found::Cut(node) | Found::Dname(node) => node.name().len(),
+            Found::NoName(zone) => zones.zones.get(*zone).map_or(1, |zone| zone.apex.len()),
+        };
+        self.noted.name_at = u8::try_from(self.name.bytes().len() - about).unwrap_or(0);
+        self.noted.is_wildcard = matches!(found, Found::Wildcard(_));
+    }
+
     /// OPT, last of all records, and the header.
     #[inline]
     fn finish(self, rcode: Rcode, authoritative: bool, truncated: bool, mut counts: Counts, mut end: usize) -> Outcome {
@@ -325,6 +505,12 @@ impl Reply<'_> {
             place.copy_from_slice(&opt(self.limits.udp_payload_max, rcode, edns));
             counts.additional += 1;
             end += OPT_LEN;
+            if !self.options.is_empty() {
+                match write_options(self.message, end, self.options) {
+                    Some(behind) => end = behind,
+                    None => return Outcome::Drop(DropReason::NoRoom),
+                }
+            }
         }
         write_header(self.message, rcode, authoritative, truncated, true, counts);
         Outcome::Reply(end)
@@ -332,8 +518,18 @@ impl Reply<'_> {
 
     #[inline]
     fn opt_len(&self) -> usize {
-        if self.query.edns.is_some() { OPT_LEN } else { 0 }
+        if self.query.edns.is_some() { OPT_LEN + self.options.len() } else { 0 }
     }
+}
+
+/// Writes options behind an OPT record without any, which ends at `end`. Returns where they end.
+#[inline(never)]
+fn write_options(message: &mut [u8], end: usize, options: &[u8]) -> Option<usize> {
+    let behind = end + options.len();
+    let length = u16::try_from(options.len()).ok()?.to_be_bytes();
+    message.get_mut(end..behind)?.copy_from_slice(options);
+    message.get_mut(end - 2..end)?.copy_from_slice(&length);
+    Some(behind)
 }
 
 /// Moves the pointers of an answer, as far as its bytes were copied.

@@ -66,6 +66,7 @@ impl Queue {
             received: counters.received(),
             answered: counters.answered(),
             dropped: counters.dropped().map(|(reason, count)| (reason.name().to_owned(), count)).collect(),
+            limited_slipped: counters.limited_slipped(),
             kernel,
             batches: counters.batches(),
             tx_stalls: counters.stalls(),
@@ -96,12 +97,13 @@ pub struct Bypass {
 }
 
 impl Bypass {
-    /// Brings the bypass up. `served` are the addresses whose queries are steered, `handler` makes one handler per worker.
+    /// Brings the bypass up. `served` are the addresses whose queries are steered, `handler` makes one handler per worker; it is
+    /// told whether checksums are to be verified and how many workers there will be.
     pub fn start(
         interface: Interface,
         config: &Config,
         served: &[SocketAddr],
-        handler: impl Fn(bool) -> Handler,
+        handler: impl Fn(bool, usize) -> Handler,
     ) -> Result<Self> {
         let name = interface.name.as_str();
         ensure!(
@@ -147,7 +149,8 @@ impl Bypass {
             Switch::Auto => interface.driver != "veth",
         };
         let cpus = allowed.iter().max().map_or(1, |last| last + 1);
-        let mut queues = Vec::with_capacity(placements.len());
+        let workers = placements.len();
+        let mut queues = Vec::with_capacity(workers);
         for placement in placements {
             let socket = Socket::bind(name, placement.queue, &options)?;
             if config.busy_poll_us.is_some() && !socket.has_napi() {
@@ -158,7 +161,7 @@ impl Bypass {
             }
             let zero_copy = socket.is_zero_copy();
             let fd = socket.try_clone_fd().context("cannot duplicate an AF_XDP socket")?;
-            let worker = Worker::start(placement, socket, handler(verify), cpus)?;
+            let worker = Worker::start(placement, socket, handler(verify, workers), cpus)?;
             queues.push(Queue { worker, zero_copy, fd });
         }
         let mut bypass = Self { interface, queues, unserved, steering, prefixes };

@@ -27,7 +27,8 @@ use crate::{
     guard::AddressList,
     interface::{Interface, Monitor},
     kernel::KernelPath,
-    service::Service,
+    latest::Latest,
+    service::{Rules, Service, State},
     xdp::{Bypass, topology, worker::Handler},
     zone::{Published, Zones},
 };
@@ -135,7 +136,10 @@ impl<'a> Server<'a> {
             }
             None => allowed,
         };
-        let mut kernel = KernelPath::new(service.clone(), own.clone(), cpus);
+        let rules = Latest::<Rules>::default();
+        // Which interface a socket's replies leave by is the kernel's choice.
+        let mtu = interfaces.iter().map(|interface| interface.mtu).min().unwrap_or(u32::MAX);
+        let mut kernel = KernelPath::new(service.clone(), rules.clone(), own.clone(), cpus, mtu);
         for address in served(config, interfaces) {
             kernel.add(address)?;
         }
@@ -143,7 +147,10 @@ impl<'a> Server<'a> {
         if config.io == Io::Xdp {
             for interface in interfaces {
                 let steered: Vec<SocketAddr> = served(config, std::slice::from_ref(interface)).collect();
-                let handler = |verify| Handler::new(service.clone(), own.view(), verify, interface.mtu);
+                let handler = |verify, workers| {
+                    let state = State::new(&rules, workers, interface.mtu);
+                    Handler::new(service.clone(), state, own.view(), verify, interface.mtu)
+                };
                 bypasses.push(Bypass::start(interface.clone(), config, &steered, handler)?);
             }
         }

@@ -34,7 +34,7 @@ use crate::{
     answer::{Outcome, Transport},
     counters::{Counters, DropReason},
     guard::{AddressList, OwnAddresses},
-    service::Service,
+    service::{self, Service, State},
     sys,
 };
 
@@ -66,7 +66,13 @@ struct Thread {
 
 impl Listener {
     /// Binds one socket per CPU, then starts their threads.
-    pub(super) fn start(address: SocketAddr, cpus: &[usize], service: &Service, own: &AddressList) -> Result<Self> {
+    pub(super) fn start(
+        address: SocketAddr,
+        cpus: &[usize],
+        service: &Service,
+        state: impl Fn() -> State,
+        own: &AddressList,
+    ) -> Result<Self> {
         // Our threads share the port among themselves. Had another program bound it in the same way, it would take a part of our
         // queries and nobody would notice; so first it is bound alone.
         drop(bind(address, Protocol::UDP, Sharing::Nobody)?);
@@ -78,6 +84,7 @@ impl Listener {
                 socket: Arc::clone(&socket),
                 address,
                 service: service.clone(),
+                state: state(),
                 own: own.view(),
                 counters: Arc::clone(&counters),
                 stop: Arc::clone(&listener.stop),
@@ -149,6 +156,7 @@ struct Worker {
     socket: Arc<Socket>,
     address: SocketAddr,
     service: Service,
+    state: State,
     own: OwnAddresses,
     counters: Arc<Counters>,
     stop: Arc<AtomicBool>,
@@ -179,6 +187,7 @@ impl Worker {
             let received = self.receive(&mut incoming, &mut buffers, &mut messages);
             self.own.refresh();
             self.service.refresh();
+            self.state.refresh(service::now_s);
             match received {
                 Ok(()) => {}
                 Err(Errno::ESHUTDOWN) => return,
@@ -194,6 +203,7 @@ impl Worker {
                 self.send_all(&mut outgoing, &messages, &buffers)
             };
             self.counters.batch(count(messages.len()), answered);
+            self.counters.slipped(self.state.take_slipped());
         }
     }
 
@@ -220,10 +230,10 @@ impl Worker {
     }
 
     /// Answers a message in place.
-    fn answer(&self, message: &mut Message, buffer: &mut [u8]) {
+    fn answer(&mut self, message: &mut Message, buffer: &mut [u8]) {
         let (ip, port) = endpoint(&message.peer);
         let outcome = match self.own.admit_through_kernel(ip, port, self.address.port()) {
-            Ok(()) => self.service.serve(buffer, message.length, Transport::Udp),
+            Ok(()) => self.service.serve(&mut self.state, buffer, message.length, ip, Transport::Udp),
             Err(reason) => Outcome::Drop(reason),
         };
         match outcome {

@@ -1,0 +1,1 @@
+//! The rules of a server, through its one entrance.
