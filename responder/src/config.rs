@@ -3,6 +3,8 @@
 //! Each source becomes `Settings`, where every value is right by itself; together they become one [`Config`].
 
 mod file;
+mod rules;
+mod section;
 mod settings;
 
 use std::{
@@ -19,6 +21,8 @@ use settings::{Choice, Settings};
 
 use crate::{
     cli::{DEFAULT_CONTROL, Io, Serve, ServiceKind, Switch, XdpMode},
+    guard::cookie::Secrets,
+    service::Rules,
     xdp::{
         socket::{self, ZeroCopy},
         steering::VlanTag,
@@ -59,12 +63,27 @@ pub struct Config {
     pub control: PathBuf,
     /// Whether the XDP program logs.
     pub log_steering: bool,
+    /// Who is answered and how.
+    pub rules: Rules,
+    /// What was typed, so that the file can be read again.
+    flags: Serve,
+    /// Makes cookies where the file has no secret.
+    secrets: Secrets,
 }
 
 impl Config {
     /// Reads the configuration file, if there is one, and checks what can be checked without looking at interfaces.
     pub fn new(flags: &Serve) -> Result<Self> {
-        let file = flags.config.as_deref().map(file::read).transpose()?.unwrap_or_default();
+        Self::with_secrets(flags, Secrets::random())
+    }
+
+    /// The same command line with the file as it is now.
+    pub fn read_again(&self) -> Result<Self> {
+        Self::with_secrets(&self.flags, self.secrets.clone())
+    }
+
+    fn with_secrets(flags: &Serve, secrets: Secrets) -> Result<Self> {
+        let file = flags.config.as_deref().map(|file| file::read(file, &secrets)).transpose()?.unwrap_or_default();
         let settings = Settings::from_flags(flags)?.or(file);
         let interfaces = settings.interfaces.unwrap_or_default();
         let listen = settings.listen.unwrap_or_default();
@@ -110,6 +129,9 @@ impl Config {
             ring_frames: socket::ring_frames(settings.ring_frames.unwrap_or(0)),
             control: settings.control.unwrap_or_else(|| DEFAULT_CONTROL.into()),
             log_steering: settings.log_steering.unwrap_or(false),
+            rules: settings.rules.unwrap_or_default(),
+            flags: flags.clone(),
+            secrets,
         })
     }
 }

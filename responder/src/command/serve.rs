@@ -28,7 +28,7 @@ use crate::{
     interface::{Interface, Monitor},
     kernel::KernelPath,
     latest::Latest,
-    service::{Rules, Service, State},
+    service::{Service, State},
     xdp::{Bypass, topology, worker::Handler},
     zone::{Published, Zones},
 };
@@ -136,7 +136,7 @@ impl<'a> Server<'a> {
             }
             None => allowed,
         };
-        let rules = Latest::<Rules>::default();
+        let rules = Latest::new(config.rules.clone());
         // Which interface a socket's replies leave by is the kernel's choice.
         let mtu = interfaces.iter().map(|interface| interface.mtu).min().unwrap_or(u32::MAX);
         let mut kernel = KernelPath::new(service.clone(), rules.clone(), own.clone(), cpus, mtu);

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::{
     cli::{Io, Serve, ServiceKind, Switch, XdpMode},
+    service::Rules,
     xdp::{socket::ZeroCopy, steering::VlanTag},
     zone::Source,
 };
@@ -35,6 +36,8 @@ pub(super) struct Settings {
     pub(super) ring_frames: Option<u32>,
     pub(super) control: Option<PathBuf>,
     pub(super) log_steering: Option<bool>,
+    /// For these there are no flags.
+    pub(super) rules: Option<Rules>,
 }
 
 /// Numbers that were listed, or those that the machine has.
@@ -81,6 +84,7 @@ impl Settings {
             ring_frames: flags.ring_frames,
             control: flags.control.clone(),
             log_steering: flags.log_steering.then_some(true),
+            rules: None,
         })
     }
 
@@ -103,6 +107,7 @@ impl Settings {
             ring_frames: self.ring_frames.or(other.ring_frames),
             control: self.control.or(other.control),
             log_steering: self.log_steering.or(other.log_steering),
+            rules: self.rules.or(other.rules),
         }
     }
 }
