@@ -12,6 +12,7 @@ mod load;
 mod loc;
 mod published;
 mod rdata;
+mod reload;
 mod render;
 pub(crate) mod table;
 mod tokens;
@@ -24,6 +25,7 @@ use std::{
 };
 
 pub use published::{Published, View};
+pub use reload::{Contents, Outcome, Reloaded};
 use table::Table;
 
 /// A zone's name and its master file, as the operator gave them.
@@ -139,18 +141,20 @@ impl Zones {
                 Err(found) => errors.extend(found),
             }
         }
-        if !errors.is_empty() {
-            return Err(LoadErrors(errors));
-        }
+        if errors.is_empty() { Ok(Self::render(&checked)) } else { Err(LoadErrors(errors)) }
+    }
+
+    /// The table of zones that keep to the rules.
+    fn render(checked: &[check::Checked<'_>]) -> Self {
         let mut table = Table::with_capacity(checked.iter().map(check::Checked::node_count).sum());
         let mut zones = Vec::with_capacity(checked.len());
         for (index, zone) in checked.iter().enumerate() {
-            zones.push(render::zone(zone, u32::try_from(index).unwrap_or(u32::MAX), &checked, &mut table));
+            zones.push(render::zone(zone, u32::try_from(index).unwrap_or(u32::MAX), checked, &mut table));
         }
         table.shrink();
         let depths = || zones.iter().map(|zone| load::labels(&zone.apex));
         let apex_depths = depths().min().unwrap_or(0)..=depths().max().unwrap_or(0);
-        Ok(Self { table, zones, apex_depths })
+        Self { table, zones, apex_depths }
     }
 
     /// What there is to say of each zone.

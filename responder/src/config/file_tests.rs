@@ -240,6 +240,6 @@ fn the_example_is_true() {
     let known = message.split("expected one of ").nth(1).unwrap();
     for key in known.split(", ") {
         let has = |line: &&str| line.starts_with(&format!("{key} = ")) || line.trim_matches(['[', ']']) == key;
-        assert!(uncommented.iter().any(|line| has(line)), "{key} is not in the example");
+        assert!(uncommented.iter().any(has), "{key} is not in the example");
     }
 }

@@ -148,6 +148,14 @@ pub(super) fn display(name: &[u8]) -> String {
     text
 }
 
+/// A zone's name on the wire, in lower case.
+pub(super) fn apex(source: &Source) -> Result<Vec<u8>, String> {
+    let mut apex = rdata::name(source.name.as_bytes(), &[0])
+        .map_err(|error| format!("{}: zone {}: {error}", source.file.display(), source.name))?;
+    apex.make_ascii_lowercase();
+    Ok(apex)
+}
+
 /// Reads a zone's file and what it includes.
 pub(super) fn read(source: &Source) -> Result<Content, LoadErrors> {
     let fail = |why: String| LoadErrors(vec![why]);
@@ -206,9 +214,9 @@ struct Loader {
 
 impl Loader {
     fn new(name: &str, file: PathBuf, may_include: bool) -> Result<Self, LoadErrors> {
-        let mut apex = rdata::name(name.as_bytes(), &[0])
-            .map_err(|error| LoadErrors(vec![format!("{}: zone {name}: {error}", file.display())]))?;
-        apex.make_ascii_lowercase();
+        let source = Source { name: name.to_owned(), file };
+        let apex = apex(&source).map_err(|error| LoadErrors(vec![error]))?;
+        let file = source.file;
         Ok(Self {
             origin: apex.clone(),
             open: fs::canonicalize(&file).into_iter().collect(),

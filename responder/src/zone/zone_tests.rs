@@ -369,10 +369,10 @@ fn what_there_is_to_say_of_a_zone() {
 }
 
 /// A folder of its own for a test's files, gone with it.
-struct Folder(PathBuf);
+pub(super) struct Folder(pub(super) PathBuf);
 
 impl Folder {
-    fn new(test: &str, files: &[(&str, &str)]) -> Self {
+    pub(super) fn new(test: &str, files: &[(&str, &str)]) -> Self {
         let folder = Self(env::temp_dir().join(format!("responder-{}-{test}", process::id())));
         for (name, text) in files {
             let file = folder.0.join(name);
@@ -382,8 +382,12 @@ impl Folder {
         folder
     }
 
-    fn source(&self, name: &str, file: &str) -> Source {
+    pub(super) fn source(&self, name: &str, file: &str) -> Source {
         Source { name: name.to_owned(), file: self.0.join(file) }
+    }
+
+    pub(super) fn write(&self, file: &str, text: &str) {
+        fs::write(self.0.join(file), text).unwrap();
     }
 
     /// Errors, with the folder's path taken out.
