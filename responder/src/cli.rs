@@ -32,6 +32,9 @@ pub enum Command {
     /// Ask a running server what it has done: per queue and worker, with the RX-queue x TX-queue x TX-CPU matrix.
     #[command(after_help = "Examples:\n  responder status\n  responder status --json | jq '.interfaces[0].matrix'")]
     Status(Status),
+    /// Have a running server read its zones and its configuration file anew, as SIGHUP does; exit 1 if there is an error in them.
+    #[command(after_help = RELOAD_NOTES)]
+    Reload(Reload),
 }
 
 const SERVE_EXAMPLES: &str = "\
@@ -46,6 +49,14 @@ What the bypass skips: nftables, conntrack, rp_filter and routing do not see the
 interface and to the MAC address that its query came from.
 
 Exit status: 0 after a signal, 1 when it could not start or had to stop, 2 for a wrong command line.";
+
+const RELOAD_NOTES: &str = "\
+Examples:
+  responder reload
+  responder reload example.com
+
+A zone with an error is not loaded: the old one stays in service. Queries are answered all the while, each from one version. Of the configuration
+file the zones, the rules of answers, the rate limit and the access list are taken anew; for the rest the answer says that a restart is needed.";
 
 /// Flags of `serve`.
 ///
@@ -124,6 +135,20 @@ pub struct Check {
 #[derive(Debug, Args)]
 pub struct Status {
     /// Print the JSON document that the tables are made from.
+    #[arg(long)]
+    pub json: bool,
+    /// The server's unix socket.
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_CONTROL)]
+    pub control: PathBuf,
+}
+
+/// Flags of `reload`.
+#[derive(Debug, Args)]
+pub struct Reload {
+    /// Reload this zone alone and keep the others, and all other settings, as they are.
+    #[arg(value_name = "ZONE")]
+    pub zone: Option<String>,
+    /// Print the JSON document that the lines are made from.
     #[arg(long)]
     pub json: bool,
     /// The server's unix socket.

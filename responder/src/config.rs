@@ -82,6 +82,28 @@ impl Config {
         Self::with_secrets(&self.flags, self.secrets.clone())
     }
 
+    /// The settings of `now` that differ from these and that a running server cannot take.
+    #[must_use]
+    pub fn needs_restart(&self, now: &Self) -> Vec<String> {
+        let changed = [
+            ("interfaces", self.interfaces != now.interfaces),
+            ("listen", self.listen != now.listen),
+            ("queues", self.queues != now.queues),
+            ("cpus", self.cpus != now.cpus),
+            ("io", self.io != now.io),
+            ("xdp_mode", self.xdp_mode != now.xdp_mode),
+            ("zero_copy", self.zero_copy != now.zero_copy),
+            ("service", self.service != now.service),
+            ("vlan", self.vlans != now.vlans),
+            ("busy_poll", self.busy_poll_us != now.busy_poll_us),
+            ("verify_checksums", self.verify_checksums != now.verify_checksums),
+            ("ring_frames", self.ring_frames != now.ring_frames),
+            ("control", self.control != now.control),
+            ("log_steering", self.log_steering != now.log_steering),
+        ];
+        changed.iter().filter(|(_, is_changed)| *is_changed).map(|(key, _)| (*key).to_owned()).collect()
+    }
+
     fn with_secrets(flags: &Serve, secrets: Secrets) -> Result<Self> {
         let file = flags.config.as_deref().map(|file| file::read(file, &secrets)).transpose()?.unwrap_or_default();
         let settings = Settings::from_flags(flags)?.or(file);

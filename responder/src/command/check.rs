@@ -34,7 +34,10 @@ pub fn run(flags: &cli::Check) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Err(errors) => {
-            eprintln!("{errors}");
+            // All of them: who checks wants to mend.
+            for line in errors.lines() {
+                eprintln!("{line}");
+            }
             Ok(ExitCode::FAILURE)
         }
     }

@@ -3,11 +3,13 @@
 //! Zones are loaded and interfaces looked at before anything is opened; kernel sockets listen before the XDP program is attached. So
 //! nothing is left half-started when something is wrong, and no packet is steered to nobody.
 
+mod reloader;
+
 use std::{
     collections::BTreeSet,
     net::{IpAddr, SocketAddr},
     process::ExitCode,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result};
@@ -15,23 +17,30 @@ use clap::ValueEnum;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     task::LocalSet,
+    time::sleep,
 };
+
+use reloader::Reloader;
 
 use crate::{
     cli::{Io, Serve, ServiceKind},
     config::Config,
     control::{
-        Control,
+        Control, Request,
+        reload::shown,
         status::{self, Status},
     },
     guard::AddressList,
     interface::{Interface, Monitor},
     kernel::KernelPath,
     latest::Latest,
-    service::{Service, State},
+    service::{Rules, Service, State},
     xdp::{Bypass, topology, worker::Handler},
-    zone::{Published, Zones},
+    zone::{Contents, Published, Zones},
 };
+
+/// How long after a reload, and how often, it is looked whether the old zones can be freed.
+const SWEEP: Duration = Duration::from_millis(200);
 
 /// Serves until a signal.
 pub fn run(flags: Serve) -> Result<ExitCode> {
@@ -43,40 +52,38 @@ pub fn run(flags: Serve) -> Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
-    let (service, zones) = load(&config)?;
+    let (service, zones, contents) = load(&config)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the control thread's runtime")?;
     // TCP's tasks share their state within this one thread.
-    LocalSet::new().block_on(&runtime, serve(&config, service, zones))?;
+    LocalSet::new().block_on(&runtime, serve(&config, service, zones, contents))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Loads what the service answers from, and says what was loaded.
-fn load(config: &Config) -> Result<(Service, Option<Published>)> {
-    let zones = match config.service {
-        ServiceKind::Echo => return Ok((Service::Echo, None)),
-        ServiceKind::Sink => return Ok((Service::Sink, None)),
-        ServiceKind::Dns => {
-            let started = Instant::now();
-            eprintln!("loading {} zones", config.zones.len());
-            let zones = Zones::load(&config.zones)?;
-            let elapsed_s = started.elapsed().as_secs_f64();
-            let summary = zones.summary();
-            let records: usize = summary.iter().map(|zone| zone.records).sum();
-            eprintln!("loaded {records} records in {elapsed_s:.2} s");
-            for warning in summary.iter().flat_map(|zone| &zone.warnings) {
-                eprintln!("warning: {warning}");
-            }
-            zones
-        }
-    };
+fn load(config: &Config) -> Result<(Service, Option<Published>, Contents)> {
+    match config.service {
+        ServiceKind::Echo => return Ok((Service::Echo, None, Contents::default())),
+        ServiceKind::Sink => return Ok((Service::Sink, None, Contents::default())),
+        ServiceKind::Dns => {}
+    }
+    let started = Instant::now();
+    eprintln!("loading {} zones", config.zones.len());
+    let (contents, zones) = Contents::load(&config.zones)?;
+    let elapsed_s = started.elapsed().as_secs_f64();
+    let summary = zones.summary();
+    let records: usize = summary.iter().map(|zone| zone.records).sum();
+    eprintln!("loaded {records} records in {elapsed_s:.2} s");
+    for warning in summary.iter().flat_map(|zone| shown(&zone.warnings)) {
+        eprintln!("warning: {warning}");
+    }
     let zones = Published::new(zones);
-    Ok((Service::Dns(zones.view()), Some(zones)))
+    Ok((Service::Dns(zones.view()), Some(zones), contents))
 }
 
-async fn serve(config: &Config, service: Service, zones: Option<Published>) -> Result<()> {
+async fn serve(config: &Config, service: Service, zones: Option<Published>, contents: Contents) -> Result<()> {
     let mut monitor = Monitor::open()?;
     let mut interfaces = Vec::with_capacity(config.interfaces.len());
     for name in &config.interfaces {
@@ -88,6 +95,8 @@ async fn serve(config: &Config, service: Service, zones: Option<Published>) -> R
     }
     let mut control = Control::listen(&config.control)?;
     let mut stop = Signals::new()?;
+    let mut hangup = signal(SignalKind::hangup()).context("cannot watch for SIGHUP")?;
+    let mut reloader = Reloader::new(config, contents);
 
     let mut server = Server::start(config, service, zones, &interfaces)?;
     eprintln!("ready: {}", server.summary());
@@ -97,8 +106,17 @@ async fn serve(config: &Config, service: Service, zones: Option<Published>) -> R
                 eprintln!("{signal}: stopping");
                 return Ok(());
             }
-            // A client that has gone needs no answer.
-            request = control.request() => drop(request.send(server.status())),
+            request = control.request() => match request {
+                // A client that has gone needs no answer.
+                Request::Status(reply) => drop(reply.send(server.status())),
+                Request::Reload { zone, reply } => reloader.want(zone, Some(reply)),
+            },
+            Some(()) = hangup.recv() => reloader.want(None, None),
+            mut done = reloader.done() => {
+                server.take(done.zones.take(), done.rules.take());
+                done.tell();
+            }
+            () = sleep(SWEEP), if server.holds_replaced => server.sweep(),
             () = monitor.changed() => {
                 for name in &config.interfaces {
                     // An interface that has gone took its sockets with it; it may come back, and a look costs nothing.
@@ -117,8 +135,11 @@ struct Server<'a> {
     bypasses: Vec<Bypass>,
     kernel: KernelPath,
     config: &'a Config,
-    /// What the service answers from, if it is DNS. After a set: `KernelPath::refresh`, and `sweep` until nothing is held.
+    /// What the service answers from, if it is DNS.
     zones: Option<Published>,
+    /// Whether zones that were replaced are still held by a worker that has not looked since.
+    holds_replaced: bool,
+    rules: Latest<Rules>,
     own: AddressList,
     interfaces: Vec<Interface>,
     started: Instant,
@@ -155,7 +176,25 @@ impl<'a> Server<'a> {
             }
         }
         let interfaces = interfaces.to_vec();
-        Ok(Self { bypasses, kernel, config, zones, own, interfaces, started: Instant::now() })
+        let started = Instant::now();
+        Ok(Self { bypasses, kernel, config, zones, holds_replaced: false, rules, own, interfaces, started })
+    }
+
+    /// Puts what was reloaded in service.
+    fn take(&mut self, zones: Option<Zones>, rules: Option<Rules>) {
+        if let (Some(published), Some(zones)) = (&mut self.zones, zones) {
+            published.set(zones);
+            self.holds_replaced = true;
+        }
+        if let Some(rules) = rules {
+            self.rules.set(rules);
+        }
+        self.kernel.refresh();
+    }
+
+    /// Frees replaced zones that nobody holds any more.
+    fn sweep(&mut self) {
+        self.holds_replaced = self.zones.as_mut().is_some_and(|zones| zones.sweep() > 0);
     }
 
     /// Serves what an interface has gained and no longer what it has lost.

@@ -73,7 +73,7 @@ impl Contents {
             None => self.read_all(sources, &mut outcomes),
             Some(name) => match self.read_one(sources, name) {
                 Ok(candidates) => candidates,
-                Err(outcome) => return Reloaded { next: None, outcomes: vec![outcome] },
+                Err(error) => return Reloaded { next: None, outcomes: vec![failed(name, error)] },
             },
         };
         let zones = self.build(&mut candidates);
@@ -122,12 +122,11 @@ impl Contents {
         candidates
     }
 
-    fn read_one(&self, sources: &[Source], name: &str) -> Result<Vec<Candidate>, Outcome> {
+    fn read_one(&self, sources: &[Source], name: &str) -> Result<Vec<Candidate>, String> {
         let wanted = load::apex(&Source { name: name.to_owned(), file: name.into() });
         let source = sources.iter().find(|source| wanted.is_ok() && load::apex(source) == wanted);
         let (Ok(apex), Some(source)) = (wanted, source) else {
-            let error = format!("zone {name} is not configured: expected a name as in `responder status`");
-            return Err(failed(name, error));
+            return Err(format!("zone {name} is not configured: expected a name as in `responder status`"));
         };
         let mut candidates: Vec<Candidate> = self.0.iter().filter(|zone| zone.apex != apex).map(kept).collect();
         candidates.push(self.read(source, apex));
