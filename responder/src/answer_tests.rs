@@ -7,6 +7,10 @@ use domain::{
 
 use super::*;
 
+#[path = "answer_tests/edns.rs"]
+mod edns;
+#[path = "answer_tests/finished.rs"]
+mod finished;
 #[path = "answer_tests/limits.rs"]
 mod limits;
 #[path = "answer_tests/robust.rs"]

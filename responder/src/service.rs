@@ -134,7 +134,7 @@ impl State {
     #[cold]
     fn adopt(&mut self) {
         let rules = self.rules.get();
-        self.udp_payload_max = rules.policy.udp_payload_max.min(self.payload_max);
+        self.udp_payload_max = rules.policy.udp_payload_max.clamp(UDP_PAYLOAD_MIN, self.payload_max);
         self.rotates = rules.policy.rrset_order == Order::Rotate;
         self.needs_time = rules.rrl.is_some() || rules.policy.cookies != Cookies::Off;
         if self.limiter.as_ref().map(|(settings, _)| settings) != rules.rrl.as_ref() {
