@@ -24,7 +24,7 @@ use self::{
 use crate::{
     counters::DropReason,
     wire::{
-        message::{Counts, Edns, HEADER_LEN, OPT_LEN, Query, Rcode, Reject, opt, write_header},
+        message::{Counts, Edns, HEADER_LEN, OPT_LEN, Query, Rcode, Reject, edns_alone, opt, write_header},
         name::{NAME_MAX, Name},
     },
     zone::{
@@ -135,7 +135,7 @@ pub fn respond_to(zones: &Zones, message: &mut [u8], query_len: usize, asked: &m
     let mut name = Name::empty();
     let query = match Query::parse(received, &mut name) {
         Ok(query) => query,
-        Err(reject) => return rejected(message, reject, asked.limits),
+        Err(reject) => return rejected(message, query_len, reject, asked),
     };
     if let Some(edns) = query.edns
         && !edns.options.is_none()
@@ -171,7 +171,7 @@ pub fn refuse(message: &mut [u8], query_len: usize, asked: &mut Asked<'_>) -> Ou
     let mut name = Name::empty();
     match Query::parse(received, &mut name) {
         Ok(query) => with_options(None, message, query, &name, asked),
-        Err(reject) => rejected(message, reject, asked.limits),
+        Err(reject) => rejected(message, query_len, reject, asked),
     }
 }
 
@@ -550,7 +550,12 @@ fn move_pointer(sections: &mut [u8], at: usize, shift: usize) {
 
 /// What has no question that can be answered.
 #[inline(never)]
-fn rejected(message: &mut [u8], reject: Reject, limits: Limits) -> Outcome {
+fn rejected(message: &mut [u8], query_len: usize, reject: Reject, asked: &mut Asked<'_>) -> Outcome {
+    if reject == Reject::FORMERR
+        && let Some(outcome) = cookie_alone(message, query_len, asked)
+    {
+        return outcome;
+    }
     let (rcode, question_end, edns) = match reject {
         Reject::Short => return Outcome::Drop(DropReason::ShortMessage),
         Reject::Response => return Outcome::Drop(DropReason::Response),
@@ -560,12 +565,29 @@ fn rejected(message: &mut [u8], reject: Reject, limits: Limits) -> Outcome {
     let mut counts = Counts::default();
     if let Some(edns) = edns {
         let Some(place) = message.get_mut(end..end + OPT_LEN) else { return Outcome::Drop(DropReason::NoRoom) };
-        place.copy_from_slice(&opt(limits.udp_payload_max, rcode, edns));
+        place.copy_from_slice(&opt(asked.limits.udp_payload_max, rcode, edns));
         counts.additional = 1;
         end += OPT_LEN;
     }
     write_header(message, rcode, false, false, question_end.is_some(), counts);
     Outcome::Reply(end)
+}
+
+/// Answers a message that has no question and asks for a server cookie (RFC 7873 section 5.4). `None` if it is none, or we make no cookies.
+fn cookie_alone(message: &mut [u8], query_len: usize, asked: &mut Asked<'_>) -> Option<Outcome> {
+    let edns = edns_alone(message.get(..query_len)?)?;
+    let (options, error) = Options::answering(asked, edns.options.read(message));
+    if !options.has_cookie() && error.is_none() {
+        return None;
+    }
+    let query = Query { qtype: 0, qclass: 0, question_end: HEADER_LEN, edns: Some(edns) };
+    let name = Name::empty();
+    let reply = Reply::new(message, query, &name, asked, options.bytes());
+    // It is not of use to ask for a cookie with BADCOOKIE: it has just been sent.
+    let outcome = reply.status(error.filter(|rcode| *rcode != Rcode::BadCookie).unwrap_or(Rcode::NoError));
+    // The header was written for a reply with a question.
+    message[4..6].fill(0);
+    Some(outcome)
 }
 
 #[cfg(test)]

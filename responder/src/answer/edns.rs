@@ -40,6 +40,7 @@ pub(super) enum Reason {
 pub(super) struct Options {
     bytes: [u8; MAX],
     length: usize,
+    has_cookie: bool,
 }
 
 impl Options {
@@ -48,7 +49,7 @@ impl Options {
         asked: &mut Asked<'_>,
         options: impl Iterator<Item = (u16, &'m [u8])>,
     ) -> (Self, Option<Rcode>) {
-        let mut reply = Self { bytes: [0; MAX], length: 0 };
+        let mut reply = Self { bytes: [0; MAX], length: 0, has_cookie: false };
         let (mut nsid, mut cookie) = (None, None);
         for (code, content) in options {
             match code {
@@ -67,7 +68,7 @@ impl Options {
 
     /// The same options, and an extended error if it fits into `room` bytes.
     pub(super) fn with_reason(options: &[u8], reason: Reason, room: usize) -> Self {
-        let mut reply = Self { bytes: [0; MAX], length: options.len() };
+        let mut reply = Self { bytes: [0; MAX], length: options.len(), has_cookie: false };
         reply.bytes[..options.len()].copy_from_slice(options);
         if reply.length + EXTENDED_ERROR_LEN <= room {
             reply.push(EXTENDED_ERROR, &(reason as u16).to_be_bytes());
@@ -77,6 +78,11 @@ impl Options {
 
     pub(super) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
+    }
+
+    /// Whether a cookie is among them.
+    pub(super) fn has_cookie(&self) -> bool {
+        self.has_cookie
     }
 
     fn cookie(&mut self, asked: &mut Asked<'_>, content: &[u8]) -> Option<Rcode> {
@@ -90,6 +96,7 @@ impl Options {
         };
         let (Presented::Valid(client_cookie) | Presented::ClientOnly(client_cookie)) = presented;
         self.push(COOKIE, &cookie::make(client_cookie, asked.client, asked.now_s, secrets));
+        self.has_cookie = true;
         asked.noted.has_valid_cookie = matches!(presented, Presented::Valid(_));
         let is_due = is_required && asked.limits.transport == Transport::Udp;
         (is_due && !asked.noted.has_valid_cookie).then_some(Rcode::BadCookie)

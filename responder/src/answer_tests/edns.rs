@@ -139,6 +139,31 @@ fn cookies() {
     }
 }
 
+/// RFC 7873 section 5.4: a message without a question may ask for a cookie. Without one it is FORMERR (RFC 9619 section 4).
+#[test]
+fn a_cookie_alone() {
+    let zones = zone("example.com", "");
+    let secrets = Secrets::random();
+    let alone = |options: &[u8]| {
+        let length = u8::try_from(options.len()).unwrap();
+        let header = [0x12, 0x34, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1];
+        [&header[..], &[0, 0, 41, 4, 0xd0, 0, 0, 0, 0, 0, length], options].concat()
+    };
+    let fresh = cookie_option(&cookie::make([1; 8], CLIENT, NOW_S, &secrets));
+    for cookies in [Cookies::On(secrets.clone()), Cookies::Required(secrets.clone())] {
+        let policy = Policy { cookies, ..Policy::DEFAULT };
+        for asked in [cookie_option(&[1; 8]), fresh.clone()] {
+            let (reply, _) = send_to(&zones, &alone(&asked), &policy, UDP);
+            assert_eq!((show(&reply), &options(&reply)), (vec!["NOERROR".into(), "ar OPT".into()], &fresh));
+            assert_eq!(reply[4..12], [0, 0, 0, 0, 0, 0, 0, 1]);
+        }
+        for asked in [vec![], NSID.to_vec(), cookie_option(&[1; 9])] {
+            assert_eq!(show(&send_to(&zones, &alone(&asked), &policy, UDP).0)[0], "FORMERR", "{asked:?}");
+        }
+        assert_eq!(show(&send_to(&zones, &alone(&fresh), &Policy::DEFAULT, UDP).0), ["FORMERR"]);
+    }
+}
+
 /// RFC 8914: the reason, for who has EDNS.
 #[test]
 fn extended_errors() {
