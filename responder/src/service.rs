@@ -69,7 +69,9 @@ impl Service {
 }
 
 /// What one worker keeps from query to query: its view of the rules, its rate limiter, the time. Nothing of it is shared.
-#[derive(Debug)]
+///
+/// The limiter's table is made by the worker itself, at its first look at the rules: one that waits to be given to a worker has none.
+#[derive(Clone, Debug)]
 pub struct State {
     rules: View<Rules>,
     /// How many workers share the rate limit.
@@ -115,6 +117,7 @@ impl State {
         }
         if self.needs_time {
             self.now_s = clock();
+            self.make_limiter();
         }
     }
 
@@ -137,9 +140,14 @@ impl State {
         self.udp_payload_max = rules.policy.udp_payload_max.clamp(UDP_PAYLOAD_MIN, self.payload_max);
         self.rotates = rules.policy.rrset_order == Order::Rotate;
         self.needs_time = rules.rrl.is_some() || rules.policy.cookies != Cookies::Off;
-        if self.limiter.as_ref().map(|(settings, _)| settings) != rules.rrl.as_ref() {
-            let limiter = |settings: &rrl::Settings| (settings.clone(), Limiter::new(settings, self.workers));
-            self.limiter = rules.rrl.as_ref().map(limiter);
+        self.limiter.take_if(|(settings, _)| Some(&*settings) != rules.rrl.as_ref());
+    }
+
+    fn make_limiter(&mut self) {
+        if self.limiter.is_none()
+            && let Some(settings) = &self.rules.get().rrl
+        {
+            self.limiter = Some((settings.clone(), Limiter::new(settings, self.workers)));
         }
     }
 

@@ -38,7 +38,9 @@ struct Server {
 impl Server {
     fn new(rules: Rules) -> Self {
         let rules = Latest::new(rules);
-        Self { service: dns(), state: State::new(&rules, 1, 1500), rules }
+        let mut state = State::new(&rules, 1, 1500);
+        state.refresh(|| 0);
+        Self { service: dns(), state, rules }
     }
 
     fn ask(&mut self, query: &[u8], client: &str, transport: Transport) -> Result<Vec<u8>, DropReason> {

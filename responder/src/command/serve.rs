@@ -8,7 +8,7 @@ use std::{
     net::{IpAddr, SocketAddr},
     process::ExitCode,
     sync::Arc,
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result};
@@ -16,6 +16,7 @@ use clap::ValueEnum;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     task::LocalSet,
+    time::MissedTickBehavior,
 };
 
 use crate::{
@@ -33,6 +34,9 @@ use crate::{
     xdp::{Bypass, topology, worker::Handler},
     zone::Zones,
 };
+
+/// How often the queues are looked after.
+const TICK: Duration = Duration::from_millis(250);
 
 /// Serves until a signal.
 pub fn run(flags: Serve) -> Result<ExitCode> {
@@ -90,6 +94,8 @@ async fn serve(config: &Config, service: Service) -> Result<()> {
     let mut stop = Signals::new()?;
 
     let mut server = Server::start(config, service, &interfaces)?;
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     eprintln!("ready: {}", server.summary());
     loop {
         tokio::select! {
@@ -99,6 +105,7 @@ async fn serve(config: &Config, service: Service) -> Result<()> {
             }
             // A client that has gone needs no answer.
             request = control.request() => drop(request.send(server.status())),
+            _ = tick.tick() => server.bypasses.iter_mut().for_each(Bypass::tick),
             () = monitor.changed() => {
                 for name in &config.interfaces {
                     // An interface that has gone took its sockets with it; it may come back, and a look costs nothing.
@@ -160,14 +167,11 @@ impl<'a> Server<'a> {
     /// Serves what an interface has gained and no longer what it has lost.
     fn follow(&mut self, now: Interface) {
         let Some(known) = self.interfaces.iter_mut().find(|known| known.name == now.name) else { return };
-        if known.addresses == now.addresses {
+        if *known == now {
             return;
         }
         *known = now;
         self.own.set(own_addresses(self.config, &self.interfaces));
-        if !self.config.listen.is_empty() {
-            return;
-        }
         let wanted: BTreeSet<SocketAddr> = served(self.config, &self.interfaces).collect();
         let gone: Vec<SocketAddr> = self.kernel.addresses().filter(|address| !wanted.contains(address)).collect();
         for address in gone {
@@ -185,7 +189,7 @@ impl<'a> Server<'a> {
                 continue;
             };
             let steered: Vec<SocketAddr> = served(self.config, std::slice::from_ref(interface)).collect();
-            if let Err(error) = bypass.steer(&steered) {
+            if let Err(error) = bypass.follow(interface.clone(), &steered) {
                 eprintln!("warning: {error:#}");
             }
         }
