@@ -1,11 +1,13 @@
 //! Questions and the whole replies to them, read back by the crate `domain`.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use domain::{
     base::{Message, Name as DomainName, Rtype},
     rdata::AllRecordData,
 };
 
-use super::*;
+use super::{policy::AnyPolicy, *};
 
 #[path = "answer_tests/edns.rs"]
 mod edns;

@@ -81,7 +81,8 @@ pub struct State {
     /// The less of that and the policy's.
     udp_payload_max: u16,
     limiter: Option<(rrl::Settings, Limiter)>,
-    rotates: bool,
+    /// Whether replies are looked at again once they are whole.
+    finishes: bool,
     needs_time: bool,
     now_s: u32,
     turn: u32,
@@ -99,7 +100,7 @@ impl State {
             payload_max,
             udp_payload_max: payload_max,
             limiter: None,
-            rotates: false,
+            finishes: false,
             needs_time: false,
             now_s: 0,
             turn: 0,
@@ -138,7 +139,7 @@ impl State {
     fn adopt(&mut self) {
         let rules = self.rules.get();
         self.udp_payload_max = rules.policy.udp_payload_max.clamp(UDP_PAYLOAD_MIN, self.payload_max);
-        self.rotates = rules.policy.rrset_order == Order::Rotate;
+        self.finishes = rules.policy.rrset_order == Order::Rotate || rules.rrl.is_some();
         self.needs_time = rules.rrl.is_some() || rules.policy.cookies != Cookies::Off;
         self.limiter.take_if(|(settings, _)| Some(&*settings) != rules.rrl.as_ref());
     }
@@ -169,7 +170,7 @@ impl State {
             None => refuse(message, length, &mut asked),
         };
         match outcome {
-            Outcome::Reply(length) if self.rotates || self.limiter.is_some() => {
+            Outcome::Reply(length) if self.finishes => {
                 let noted = asked.noted;
                 self.finish(&mut message[..length], client, transport, noted)
             }
@@ -180,7 +181,7 @@ impl State {
     /// What only some rules ask for.
     #[inline(never)]
     fn finish(&mut self, message: &mut [u8], client: IpAddr, transport: Transport, noted: Noted) -> Outcome {
-        if self.rotates && finished::rotate(message, self.turn) {
+        if self.rules.get().policy.rrset_order == Order::Rotate && finished::rotate(message, self.turn) {
             self.turn = self.turn.wrapping_add(1);
         }
         // Who completed a handshake, or sent back our cookie, is where it says.
