@@ -10,17 +10,16 @@
 //!
 //! Pure: no allocation, no I/O, no clock, and no panic for any bytes. What it does not do: DNSSEC, zone transfers, NOTIFY, updates.
 
-mod chaos;
+mod asked;
 mod edns;
 pub mod finished;
+mod made;
 pub mod policy;
 
-use std::net::{IpAddr, Ipv4Addr};
+pub use asked::{Asked, Noted};
+pub use made::refuse;
 
-use self::{
-    edns::{Options, Reason},
-    policy::{AnyPolicy, Policy},
-};
+use self::{edns::Reason, policy::Policy};
 use crate::{
     counters::DropReason,
     wire::{
@@ -69,50 +68,6 @@ pub struct Limits {
     pub udp_payload_max: u16,
 }
 
-/// Who asks, and by what rules the answer is made.
-#[derive(Debug)]
-pub struct Asked<'a> {
-    /// What bounds the reply.
-    pub limits: Limits,
-    /// The operator's choices.
-    pub policy: &'a Policy,
-    /// The client's address.
-    pub client: IpAddr,
-    /// Seconds since 1970, exact to a few.
-    pub now_s: u32,
-    /// What was noted on the way to the answer.
-    pub noted: Noted,
-}
-
-impl Asked<'_> {
-    /// Asked by nobody in particular, of a server without configuration.
-    #[inline]
-    #[must_use]
-    pub const fn plainly(limits: Limits) -> Self {
-        let client = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
-        Asked { limits, policy: &Policy::DEFAULT, client, now_s: 0, noted: Noted::NONE }
-    }
-}
-
-/// What the rate limiter must know of an answer and its bytes do not say.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Noted {
-    /// Where in the QNAME the name begins that the answer is about: the wildcard's parent, the delegation, the zone.
-    pub name_at: u8,
-    /// The answer was made from a wildcard.
-    pub is_wildcard: bool,
-    /// The client is not somebody else.
-    pub has_valid_cookie: bool,
-}
-
-impl Noted {
-    /// Nothing: the answer is about the QNAME.
-    pub const NONE: Self = Self { name_at: 0, is_wildcard: false, has_valid_cookie: false };
-}
-
-/// The record of RFC 8482 section 4.2: the QNAME, HINFO, IN, an hour, and two strings.
-const HINFO: &[u8] = b"\xc0\x0c\0\x0d\0\x01\0\0\x0e\x10\0\x09\x07RFC8482\0";
-
 /// What is to be done with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -135,44 +90,14 @@ pub fn respond_to(zones: &Zones, message: &mut [u8], query_len: usize, asked: &m
     let mut name = Name::empty();
     let query = match Query::parse(received, &mut name) {
         Ok(query) => query,
-        Err(reject) => return rejected(message, reject, asked.limits),
+        Err(reject) => return rejected(message, query_len, reject, asked),
     };
     if let Some(edns) = query.edns
         && !edns.options.is_none()
     {
-        return with_options(Some(zones), message, query, &name, asked);
+        return edns::with_options(Some(zones), message, query, &name, asked);
     }
     from_zones(zones, Reply::new(message, query, &name, asked, &[]))
-}
-
-/// Answers a query whose OPT record has options, or refuses it if there are no zones for this client.
-#[inline(never)]
-fn with_options(
-    zones: Option<&Zones>,
-    message: &mut [u8],
-    query: Query,
-    name: &Name,
-    asked: &mut Asked<'_>,
-) -> Outcome {
-    let options = query.edns.map(|edns| edns.options).unwrap_or_default();
-    let (options, error) = Options::answering(asked, options.read(message));
-    let reply = Reply::new(message, query, name, asked, options.bytes());
-    match (error, zones) {
-        (Some(rcode), _) => reply.status(rcode),
-        (None, Some(zones)) => from_zones(zones, reply),
-        (None, None) => reply.refused(Reason::Prohibited),
-    }
-}
-
-/// Tells a client that it is not served (RFC 8914 section 4.19).
-#[inline(never)]
-pub fn refuse(message: &mut [u8], query_len: usize, asked: &mut Asked<'_>) -> Outcome {
-    let Some(received) = message.get(..query_len) else { return Outcome::Drop(DropReason::NoRoom) };
-    let mut name = Name::empty();
-    match Query::parse(received, &mut name) {
-        Ok(query) => with_options(None, message, query, &name, asked),
-        Err(reject) => rejected(message, reject, asked.limits),
-    }
 }
 
 #[inline]
@@ -430,58 +355,6 @@ impl<'a> Reply<'a> {
         self.finish(rcode, false, false, Counts::default(), end)
     }
 
-    /// An RCODE and, for who has EDNS, the reason, unless there is no room for it (RFC 8914 section 3).
-    fn error(self, rcode: Rcode, reason: Reason) -> Outcome {
-        let room = self.limit.saturating_sub(self.query.question_end + OPT_LEN);
-        let options = Options::with_reason(self.options, reason, room);
-        Reply { options: options.bytes(), ..self }.status(rcode)
-    }
-
-    fn refused(self, reason: Reason) -> Outcome {
-        self.error(Rcode::Refused, reason)
-    }
-
-    /// There should be an answer, and there is none.
-    fn not_ready(self) -> Outcome {
-        self.error(Rcode::ServFail, Reason::NotReady)
-    }
-
-    /// A class other than IN: CH has the server's identity and version, where configured.
-    fn other_class(self) -> Outcome {
-        match chaos::text(self.policy, self.name.bytes(), self.query.qtype) {
-            Some(text) if self.query.qclass == chaos::CLASS => self.made(&[&chaos::head(text), text.bytes()]),
-            _ => self.refused(Reason::NotSupported),
-        }
-    }
-
-    /// Whether ANY is answered by HINFO: the name has data and is no alias (RFC 8482 section 4.2).
-    fn is_hinfo(&self, node: Node<'_>) -> bool {
-        self.query.qtype == code::TYPE_ANY
-            && self.policy.any == AnyPolicy::Hinfo
-            && node.answer(code::TYPE_CNAME).is_none()
-            && typed(node, code::TYPE_ANY).is_some()
-    }
-
-    fn hinfo(self) -> Outcome {
-        self.made(&[HINFO])
-    }
-
-    /// An answer of one record that is in no zone.
-    fn made(self, parts: &[&[u8]]) -> Outcome {
-        let start = self.query.question_end;
-        let end = start + parts.iter().map(|part| part.len()).sum::<usize>();
-        if end + self.opt_len() > self.limit {
-            return self.truncated(true);
-        }
-        let Some(mut rest) = self.message.get_mut(start..end) else { return Outcome::Drop(DropReason::NoRoom) };
-        for part in parts {
-            let (place, behind) = rest.split_at_mut(part.len());
-            place.copy_from_slice(part);
-            rest = behind;
-        }
-        self.finish(Rcode::NoError, true, false, Counts { answer: 1, ..Counts::default() }, end)
-    }
-
     /// Notes for the rate limiter what the answer is about.
     fn note(&mut self, zones: &Zones, found: &Found<'_>) {
         let about = match found {
@@ -506,7 +379,7 @@ impl<'a> Reply<'a> {
             counts.additional += 1;
             end += OPT_LEN;
             if !self.options.is_empty() {
-                match write_options(self.message, end, self.options) {
+                match edns::write(self.message, end, self.options) {
                     Some(behind) => end = behind,
                     None => return Outcome::Drop(DropReason::NoRoom),
                 }
@@ -520,16 +393,6 @@ impl<'a> Reply<'a> {
     fn opt_len(&self) -> usize {
         if self.query.edns.is_some() { OPT_LEN + self.options.len() } else { 0 }
     }
-}
-
-/// Writes options behind an OPT record without any, which ends at `end`. Returns where they end.
-#[inline(never)]
-fn write_options(message: &mut [u8], end: usize, options: &[u8]) -> Option<usize> {
-    let behind = end + options.len();
-    let length = u16::try_from(options.len()).ok()?.to_be_bytes();
-    message.get_mut(end..behind)?.copy_from_slice(options);
-    message.get_mut(end - 2..end)?.copy_from_slice(&length);
-    Some(behind)
 }
 
 /// Moves the pointers of an answer, as far as its bytes were copied.
@@ -550,7 +413,12 @@ fn move_pointer(sections: &mut [u8], at: usize, shift: usize) {
 
 /// What has no question that can be answered.
 #[inline(never)]
-fn rejected(message: &mut [u8], reject: Reject, limits: Limits) -> Outcome {
+fn rejected(message: &mut [u8], query_len: usize, reject: Reject, asked: &mut Asked<'_>) -> Outcome {
+    if reject == Reject::FORMERR
+        && let Some(outcome) = edns::cookie_alone(message, query_len, asked)
+    {
+        return outcome;
+    }
     let (rcode, question_end, edns) = match reject {
         Reject::Short => return Outcome::Drop(DropReason::ShortMessage),
         Reject::Response => return Outcome::Drop(DropReason::Response),
@@ -560,7 +428,7 @@ fn rejected(message: &mut [u8], reject: Reject, limits: Limits) -> Outcome {
     let mut counts = Counts::default();
     if let Some(edns) = edns {
         let Some(place) = message.get_mut(end..end + OPT_LEN) else { return Outcome::Drop(DropReason::NoRoom) };
-        place.copy_from_slice(&opt(limits.udp_payload_max, rcode, edns));
+        place.copy_from_slice(&opt(asked.limits.udp_payload_max, rcode, edns));
         counts.additional = 1;
         end += OPT_LEN;
     }

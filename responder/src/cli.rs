@@ -100,7 +100,8 @@ pub struct Serve {
     /// VLAN ids, beside those of the interface's own VLAN devices, whose tagged queries are answered. OUTER.INNER for two tags.
     #[arg(long, value_name = "LIST")]
     pub vlan: Option<String>,
-    /// Let the worker poll the NIC itself for this many microseconds per system call.
+    /// Let the worker poll the NIC itself for this many microseconds before it sleeps. Given up per queue, with a warning, where replies then
+    /// stay in the TX ring.
     #[arg(long, value_name = "US")]
     pub busy_poll: Option<u32>,
     /// Check IPv4 and UDP checksums of queries [default: auto]. `auto` is on, except on veth, where local senders leave partial sums.

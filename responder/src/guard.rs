@@ -40,7 +40,7 @@ impl AddressList {
 }
 
 /// One worker's view of our own addresses. It sees a replaced list at its next [`refresh`](Self::refresh).
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct OwnAddresses(View<Vec<IpAddr>>);
 
 impl OwnAddresses {

@@ -17,7 +17,7 @@ use rtnetlink::{
         link::{InfoData, InfoKind, InfoVlan, LinkAttribute, LinkFlags, LinkInfo, LinkLayerType, LinkMessage, LinkXdp},
     },
 };
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::{config::DNS_PORT, sys};
 
@@ -45,6 +45,10 @@ pub struct Interface {
     pub vlans: Vec<u16>,
     /// Its addresses and those of its VLAN devices, each with its prefix length.
     pub addresses: Vec<(IpAddr, u8)>,
+    /// Of these, the addresses of its VLAN devices.
+    pub vlan_addresses: Vec<IpAddr>,
+    /// The NIC takes VLAN tags off received packets.
+    pub strips_vlans: bool,
     /// The id of an XDP program that is attached to it.
     pub xdp_program: Option<u32>,
     /// Why it cannot have queues of its own, with the remedy.
@@ -90,6 +94,8 @@ impl Interface {
             driver: String::new(),
             vlans: Vec::new(),
             addresses: Vec::new(),
+            vlan_addresses: Vec::new(),
+            strips_vlans: false,
             xdp_program: None,
             stacked: stacked(link, links),
         };
@@ -120,6 +126,10 @@ impl Interface {
             .collect();
         interface.addresses.sort_unstable();
         interface.addresses.dedup();
+        interface.vlan_addresses =
+            addresses.iter().filter(|address| own[1..].contains(&address.header.index)).filter_map(local).collect();
+        interface.vlan_addresses.sort_unstable();
+        interface.vlan_addresses.dedup();
         Ok(interface)
     }
 }
@@ -131,8 +141,8 @@ pub struct Monitor {
         rtnetlink::packet_core::NetlinkMessage<rtnetlink::packet_route::RouteNetlinkMessage>,
         rtnetlink::sys::SocketAddr,
     )>,
-    /// News came that nobody has been told of yet.
-    has_changed: bool,
+    /// News came that nobody has been told of yet; the wait for quiet ends then.
+    look_at: Option<Instant>,
 }
 
 impl Monitor {
@@ -142,7 +152,7 @@ impl Monitor {
         let (connection, handle, changes) =
             new_multicast_connection(&groups).context("cannot open a netlink socket")?;
         tokio::spawn(connection);
-        Ok(Self { handle, changes, has_changed: false })
+        Ok(Self { handle, changes, look_at: None })
     }
 
     /// Reads one interface.
@@ -153,22 +163,26 @@ impl Monitor {
             self.handle.address().get().execute().try_collect().await.context("cannot list the addresses")?;
         let mut interface = Interface::decode(name, &links, &addresses)?;
         interface.driver = sys::driver(name).unwrap_or_default();
+        interface.strips_vlans = sys::strips_vlans(name).unwrap_or(false);
         Ok(interface)
     }
 
     /// Returns when something has changed on some interface and then been quiet for a moment. A change is not lost when this is cancelled.
     pub async fn changed(&mut self) {
-        if !self.has_changed {
-            if self.changes.next().await.is_none() {
-                // The connection has gone; there will be no more news.
-                std::future::pending::<()>().await;
+        let look_at = match self.look_at {
+            Some(look_at) => look_at,
+            None => {
+                if self.changes.next().await.is_none() {
+                    // The connection has gone; there will be no more news.
+                    std::future::pending::<()>().await;
+                }
+                *self.look_at.insert(Instant::now() + SETTLE_MAX)
             }
-            self.has_changed = true;
-        }
+        };
         let quiet = async { while let Ok(Some(_)) = timeout(SETTLE, self.changes.next()).await {} };
         // Quiet or not, it is time to look.
-        let _ = timeout(SETTLE_MAX, quiet).await;
-        self.has_changed = false;
+        let _ = timeout_at(look_at, quiet).await;
+        self.look_at = None;
     }
 }
 
@@ -309,6 +323,7 @@ mod tests {
         assert_eq!((eth0.vlans.as_slice(), eth0.xdp_program), ([5].as_slice(), Some(77)));
         let got: Vec<String> = eth0.addresses.iter().map(|(ip, prefix)| format!("{ip}/{prefix}")).collect();
         assert_eq!(got, ["192.0.2.1/24", "198.51.100.1/24", "fe80::1/64"]);
+        assert_eq!(eth0.vlan_addresses, ["198.51.100.1".parse::<IpAddr>().unwrap()]);
         eth0.check_bypass().unwrap();
     }
 

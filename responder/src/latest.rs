@@ -39,6 +39,12 @@ pub struct View<T> {
     seen: Arc<T>,
 }
 
+impl<T> Clone for View<T> {
+    fn clone(&self) -> Self {
+        Self { latest: self.latest.clone(), seen: Arc::clone(&self.seen) }
+    }
+}
+
 impl<T> View<T> {
     /// Looks whether the value was replaced, and says so.
     #[inline]

@@ -77,7 +77,9 @@ impl Service {
 }
 
 /// What one worker keeps from query to query: its view of the rules, its rate limiter, the time. Nothing of it is shared.
-#[derive(Debug)]
+///
+/// The limiter's table is made by the worker itself, at its first look at the rules: one that waits to be given to a worker has none.
+#[derive(Clone, Debug)]
 pub struct State {
     rules: View<Rules>,
     /// How many workers share the rate limit.
@@ -87,7 +89,8 @@ pub struct State {
     /// The less of that and the policy's.
     udp_payload_max: u16,
     limiter: Option<(rrl::Settings, Limiter)>,
-    rotates: bool,
+    /// Whether replies are looked at again once they are whole.
+    finishes: bool,
     needs_time: bool,
     now_s: u32,
     turn: u32,
@@ -105,7 +108,7 @@ impl State {
             payload_max,
             udp_payload_max: payload_max,
             limiter: None,
-            rotates: false,
+            finishes: false,
             needs_time: false,
             now_s: 0,
             turn: 0,
@@ -123,6 +126,7 @@ impl State {
         }
         if self.needs_time {
             self.now_s = clock();
+            self.make_limiter();
         }
     }
 
@@ -142,12 +146,17 @@ impl State {
     #[cold]
     fn adopt(&mut self) {
         let rules = self.rules.get();
-        self.udp_payload_max = rules.policy.udp_payload_max.min(self.payload_max);
-        self.rotates = rules.policy.rrset_order == Order::Rotate;
+        self.udp_payload_max = rules.policy.udp_payload_max.clamp(UDP_PAYLOAD_MIN, self.payload_max);
+        self.finishes = rules.policy.rrset_order == Order::Rotate || rules.rrl.is_some();
         self.needs_time = rules.rrl.is_some() || rules.policy.cookies != Cookies::Off;
-        if self.limiter.as_ref().map(|(settings, _)| settings) != rules.rrl.as_ref() {
-            let limiter = |settings: &rrl::Settings| (settings.clone(), Limiter::new(settings, self.workers));
-            self.limiter = rules.rrl.as_ref().map(limiter);
+        self.limiter.take_if(|(settings, _)| Some(&*settings) != rules.rrl.as_ref());
+    }
+
+    fn make_limiter(&mut self) {
+        if self.limiter.is_none()
+            && let Some(settings) = &self.rules.get().rrl
+        {
+            self.limiter = Some((settings.clone(), Limiter::new(settings, self.workers)));
         }
     }
 
@@ -169,7 +178,7 @@ impl State {
             None => refuse(message, length, &mut asked),
         };
         match outcome {
-            Outcome::Reply(length) if self.rotates || self.limiter.is_some() => {
+            Outcome::Reply(length) if self.finishes => {
                 let noted = asked.noted;
                 self.finish(&mut message[..length], client, transport, noted)
             }
@@ -180,7 +189,7 @@ impl State {
     /// What only some rules ask for.
     #[inline(never)]
     fn finish(&mut self, message: &mut [u8], client: IpAddr, transport: Transport, noted: Noted) -> Outcome {
-        if self.rotates && finished::rotate(message, self.turn) {
+        if self.rules.get().policy.rrset_order == Order::Rotate && finished::rotate(message, self.turn) {
             self.turn = self.turn.wrapping_add(1);
         }
         // Who completed a handshake, or sent back our cookie, is where it says.

@@ -13,9 +13,18 @@ use serde::{Deserialize, Serialize};
 
 /// `XDP_MAX_TX_SKB_BUDGET` of linux/if_xdp.h, Linux 6.17 and later.
 const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
-/// `ETHTOOL_GCHANNELS` and `ETHTOOL_GDRVINFO` of linux/ethtool.h.
+/// `ETHTOOL_GCHANNELS` and the others are of linux/ethtool.h.
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
+/// Flags of features, and the one for removing VLAN tags from received packets.
+const ETHTOOL_GFLAGS: u32 = 0x25;
+const ETH_FLAG_RXVLAN: u32 = 1 << 8;
+/// How many counters the driver has, their names, their values; the number of the set of counters; the length of a name.
+const ETHTOOL_GSSET_INFO: u32 = 0x37;
+const ETHTOOL_GSTRINGS: u32 = 0x1b;
+const ETHTOOL_GSTATS: u32 = 0x1d;
+const ETH_SS_STATS: u32 = 1;
+const ETH_GSTRING_WORDS: usize = 32 / 4;
 
 /// How many queues an interface receives on and sends from right now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +51,62 @@ pub fn driver(interface: &str) -> io::Result<String> {
     let mut request = [0u32; 49];
     request[0] = ETHTOOL_GDRVINFO;
     ethtool(interface, &mut request)?;
-    let name: Vec<u8> =
-        request[1..9].iter().flat_map(|word| word.to_ne_bytes()).take_while(|byte| *byte != 0).collect();
-    Ok(String::from_utf8_lossy(&name).into_owned())
+    Ok(text(&request[1..9]))
+}
+
+/// Whether the NIC takes VLAN tags off received packets, and tells the kernel of them beside the packet (`ethtool -k`: rx-vlan-offload).
+pub fn strips_vlans(interface: &str) -> io::Result<bool> {
+    // struct ethtool_value: cmd, the flags.
+    let mut request = [ETHTOOL_GFLAGS, 0];
+    ethtool(interface, &mut request)?;
+    Ok(request[1] & ETH_FLAG_RXVLAN != 0)
+}
+
+/// The driver's own counters, as `ethtool -S` shows them.
+pub fn driver_statistics(interface: &str) -> io::Result<Vec<(String, u64)>> {
+    // struct ethtool_sset_info: cmd, reserved, a mask of sets in 64 bits, then one word for each set.
+    let mut request = [ETHTOOL_GSSET_INFO, 0, 0, 0, 0];
+    request[2..4].copy_from_slice(&words(1 << ETH_SS_STATS));
+    ethtool(interface, &mut request)?;
+    let (found, counted) = (long(&request[2..4]), request[4]);
+    let count = if found == 0 { 0 } else { counted as usize };
+    // Should the driver have more counters by the time of the next request, an older kernel writes them all the same.
+    let room = 2 * count + 4096;
+    // struct ethtool_gstrings: cmd, set, count, the names.
+    let mut names = vec![0; 3 + room * ETH_GSTRING_WORDS];
+    names[..3].copy_from_slice(&[ETHTOOL_GSTRINGS, ETH_SS_STATS, counted]);
+    ethtool(interface, &mut names)?;
+    // struct ethtool_stats: cmd, count, the values in 64 bits.
+    let mut values = vec![0; 2 + room * 2];
+    values[..2].copy_from_slice(&[ETHTOOL_GSTATS, counted]);
+    ethtool(interface, &mut values)?;
+    let names = names[3..].chunks_exact(ETH_GSTRING_WORDS).map(text);
+    Ok(names.zip(values[2..].chunks_exact(2).map(long)).take(count).collect())
+}
+
+/// Text that ends with a zero byte or with its field.
+fn text(words: &[u32]) -> String {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).take_while(|byte| *byte != 0).collect();
+    String::from_utf8_lossy(&bytes).trim().to_owned()
+}
+
+/// A number of 64 bits out of two words in memory order.
+fn long(words: &[u32]) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.iter_mut().zip(words.iter().flat_map(|word| word.to_ne_bytes())).for_each(|(to, from)| *to = from);
+    u64::from_ne_bytes(bytes)
+}
+
+fn words(long: u64) -> [u32; 2] {
+    let [a, b, c, d, e, f, g, h] = long.to_ne_bytes();
+    [u32::from_ne_bytes([a, b, c, d]), u32::from_ne_bytes([e, f, g, h])]
+}
+
+/// The running kernel's release, as `uname -r` says it.
+#[must_use]
+pub fn kernel_release() -> String {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    if release.is_empty() { "(unknown)".to_owned() } else { release.trim().to_owned() }
 }
 
 /// Gives the calling thread less of the CPU than the others have when there is not enough for all. Only on Linux is this about one thread.
@@ -73,6 +135,17 @@ pub struct XdpStatistics {
     pub tx_ring_empty_descs: u64,
 }
 
+impl std::ops::AddAssign for XdpStatistics {
+    fn add_assign(&mut self, other: Self) {
+        self.rx_dropped += other.rx_dropped;
+        self.rx_invalid_descs += other.rx_invalid_descs;
+        self.tx_invalid_descs += other.tx_invalid_descs;
+        self.rx_ring_full += other.rx_ring_full;
+        self.rx_fill_ring_empty_descs += other.rx_fill_ring_empty_descs;
+        self.tx_ring_empty_descs += other.tx_ring_empty_descs;
+    }
+}
+
 /// Reads the kernel's counters of an AF_XDP socket.
 pub fn xdp_statistics(socket: impl AsFd) -> io::Result<XdpStatistics> {
     get_option(socket.as_fd(), libc::SOL_XDP, libc::XDP_STATISTICS)
@@ -96,6 +169,18 @@ pub fn prefer_busy_poll(socket: impl AsFd, microseconds: u32, budget: u32) -> io
     set_option(socket, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, &1u32)?;
     set_option(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &microseconds)?;
     set_option(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL_BUDGET, &budget)
+}
+
+/// Lets recvfrom(2) and sendto(2) run the queue's NAPI once if `on`, beside its interrupt.
+pub fn set_busy_poll(socket: impl AsFd, on: bool) -> io::Result<()> {
+    set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_BUSY_POLL, &u32::from(on))
+}
+
+/// Takes back what [`prefer_busy_poll`] did.
+pub fn stop_busy_poll(socket: impl AsFd) -> io::Result<()> {
+    let socket = socket.as_fd();
+    set_option(socket, libc::SOL_SOCKET, libc::SO_PREFER_BUSY_POLL, &0)?;
+    set_option(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &0)
 }
 
 /// The NAPI instance that serves this socket's queue; 0 where there is none to poll.
@@ -162,7 +247,7 @@ fn set_option(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: &u32) ->
 }
 
 /// One `SIOCETHTOOL` request. All of ethtool's fixed requests are made of 32-bit words and begin with the command.
-fn ethtool<const WORDS: usize>(interface: &str, request: &mut [u32; WORDS]) -> io::Result<()> {
+fn ethtool(interface: &str, request: &mut [u32]) -> io::Result<()> {
     let socket = std::net::UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| std::net::UdpSocket::bind(("::1", 0)))?;
     // SAFETY: an ifreq is plain bytes, for which zero is a value.
     let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -175,7 +260,8 @@ fn ethtool<const WORDS: usize>(interface: &str, request: &mut [u32; WORDS]) -> i
     }
     ifreq.ifr_ifru.ifru_data = request.as_mut_ptr().cast();
     // SAFETY: the name ends with a zero byte, since ifreq was zeroed and the name is shorter than its field; the data pointer is to a
-    // buffer of the size that the kernel writes for this command, which the two callers above take from linux/ethtool.h.
+    // buffer of the size that the kernel writes for this command, which the callers above take from linux/ethtool.h, with room to spare
+    // where the driver decides how much that is.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut ifreq) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
@@ -189,7 +275,16 @@ mod tests {
         for name in ["", "a-name-that-is-too-long", "nul\0inside", "nosuchif0"] {
             assert!(channels(name).is_err(), "{name:?}");
             assert!(driver(name).is_err(), "{name:?}");
+            assert!(strips_vlans(name).is_err(), "{name:?}");
+            assert!(driver_statistics(name).is_err(), "{name:?}");
         }
+    }
+
+    #[test]
+    fn words_are_in_memory_order() {
+        assert_eq!(long(&words(0x0123_4567_89ab_cdef)), 0x0123_4567_89ab_cdef);
+        let name = [u32::from_ne_bytes(*b"  rx"), u32::from_ne_bytes(*b"0\0xx")];
+        assert_eq!(text(&name), "rx0");
     }
 
     #[test]

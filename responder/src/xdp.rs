@@ -4,21 +4,21 @@
 //! sockets and workers come up, and only then are the slots set. At the end the slots are cleared first. So at no moment is a
 //! frame steered to a queue that nobody serves. The attachment is a link that this process holds: it goes when the process goes.
 
+pub mod nic;
+pub mod queue;
 pub mod socket;
 pub mod steering;
 pub mod topology;
+pub mod watch;
 pub mod worker;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
     net::{IpAddr, SocketAddr},
-    os::fd::{AsRawFd, OwnedFd},
-    thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use crate::{
     cli::{Switch, XdpMode},
@@ -27,64 +27,19 @@ use crate::{
     interface::Interface,
     sys,
 };
-use socket::{Options, Socket};
+use queue::Queue;
+use socket::Options;
 use steering::{AttachMode, Settings, Steering, VlanTag};
-use worker::{Handler, Worker};
+use worker::Handler;
 
-/// Drivers that reset on attach need up to a few seconds until the link is back.
-const CARRIER_WITHIN: Duration = Duration::from_secs(10);
-const CARRIER_STEP: Duration = Duration::from_millis(20);
+/// How often it is looked for queues that receive nothing.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The XDP program writes a few records a second.
 const LOG_EVERY: Duration = Duration::from_millis(200);
 
-/// One served queue.
-#[derive(Debug)]
-pub struct Queue {
-    /// Its worker.
-    pub worker: Worker,
-    /// Whether the driver receives straight into the UMEM.
-    pub zero_copy: bool,
-    /// The socket, for the kernel's counters.
-    fd: OwnedFd,
-}
-
-impl Queue {
-    fn mode(&self) -> &'static str {
-        if self.zero_copy { "zero-copy" } else { "copy" }
-    }
-
-    fn status(&self) -> status::Queue {
-        let observed = self.worker.observed();
-        let counters = &observed.counters;
-        // It cannot fail on an open AF_XDP socket, which this is.
-        let kernel = sys::xdp_statistics(&self.fd).unwrap_or_default();
-        status::Queue {
-            queue: self.worker.placement.queue,
-            cpu: self.worker.placement.cpu,
-            thread: observed.thread(),
-            mode: self.mode().to_owned(),
-            received: counters.received(),
-            answered: counters.answered(),
-            dropped: counters.dropped().map(|(reason, count)| (reason.name().to_owned(), count)).collect(),
-            limited_slipped: counters.limited_slipped(),
-            kernel,
-            batches: counters.batches(),
-            tx_stalls: counters.stalls(),
-        }
-    }
-
-    /// The kernel gives a socket only frames of the queue it is bound to, and sends what the socket sends on the same queue; the CPU is
-    /// where the worker found itself.
-    fn matrix(&self) -> impl Iterator<Item = status::Cell> + '_ {
-        let queue = self.worker.placement.queue;
-        let cell = move |(tx_cpu, frames)| status::Cell { rx_queue: queue, tx_queue: queue, tx_cpu, frames };
-        self.worker.observed().sent_from().map(cell)
-    }
-}
-
 /// The bypass of one interface. Dropping it takes the queues out of the XSKMAP, then ends the workers, then detaches.
 pub struct Bypass {
-    /// The interface as it was at start.
+    /// The interface as it was when it was last looked at.
     pub interface: Interface,
     /// Its served queues.
     pub queues: Vec<Queue>,
@@ -92,13 +47,24 @@ pub struct Bypass {
     pub unserved: Vec<Unserved>,
     /// The XDP program.
     steering: Steering,
+    /// VLANs are served beside those of the interface's VLAN devices.
+    tagged: bool,
     /// What is steered, as the XDP program has it.
     prefixes: Prefixes,
+    next_look: Instant,
+    /// Workers follow their interrupts, unless the operator has placed them.
+    follow: Option<Follow>,
+}
+
+/// What the CPUs of workers were decided from.
+struct Follow {
+    allowed: Vec<usize>,
+    interrupts: BTreeMap<u32, usize>,
 }
 
 impl Bypass {
-    /// Brings the bypass up. `served` are the addresses whose queries are steered, `handler` makes one handler per worker; it is
-    /// told whether checksums are to be verified and how many workers there will be.
+    /// Brings the bypass up. `served` are the addresses whose queries are steered, `handler` makes one handler per worker: it is
+    /// told whether checksums are to be verified and how many workers there are.
     pub fn start(
         interface: Interface,
         config: &Config,
@@ -117,21 +83,25 @@ impl Bypass {
         if let Some(fallback) = steering.fallback() {
             eprintln!("warning: {fallback}");
         }
-        let prefixes = Prefixes::new(served);
+        let tagged = !config.vlans.is_empty();
+        if strips(&interface, tagged) {
+            warn_of_stripping(&interface);
+        }
+        let prefixes = Prefixes::new(served, kernel_only(&interface));
         for ((address, length), ports) in &prefixes.0 {
             steering.serve(*address, *length, ports)?;
         }
         if config.log_steering {
             print_log(&mut steering)?;
         }
-        wait_for_carrier(name)?;
+        nic::wait_for_carrier(name)?;
 
         // Attaching can change the channels, so they are counted afterwards.
-        let present = receive_queues(name);
+        let present = nic::receive_queues(name);
         let (served_queues, unserved) = choose(name, present, config.queues.as_deref())?;
         let allowed = topology::allowed_cpus();
-        let placements =
-            topology::place(&served_queues, &allowed, config.cpus.as_deref(), &topology::interrupts(name))?;
+        let interrupts = topology::interrupts(name);
+        let placements = topology::place(&served_queues, &allowed, config.cpus.as_deref(), &interrupts)?;
         if placements.iter().any(|placement| placement.shared) {
             eprintln!("warning: {name}: {} queues share {} CPUs", placements.len(), allowed.len());
         }
@@ -140,7 +110,8 @@ impl Bypass {
             mtu: interface.mtu,
             zero_copy: config.zero_copy,
             ring_frames: config.ring_frames,
-            busy_poll_us: config.busy_poll_us,
+            // Polling for no time is not polling.
+            busy_poll_us: config.busy_poll_us.filter(|us| *us > 0),
         };
         let verify = match config.verify_checksums {
             Switch::On => true,
@@ -152,28 +123,30 @@ impl Bypass {
         let workers = placements.len();
         let mut queues = Vec::with_capacity(workers);
         for placement in placements {
-            let socket = Socket::bind(name, placement.queue, &options)?;
-            if config.busy_poll_us.is_some() && !socket.has_napi() {
-                eprintln!(
-                    "warning: {name} queue {}: busy polling has no effect, the driver gives no NAPI id",
-                    placement.queue
-                );
-            }
-            let zero_copy = socket.is_zero_copy();
-            let fd = socket.try_clone_fd().context("cannot duplicate an AF_XDP socket")?;
-            let worker = Worker::start(placement, socket, handler(verify, workers), cpus)?;
-            queues.push(Queue { worker, zero_copy, fd });
+            queues.push(Queue::start(&interface, placement, options, handler(verify, workers), cpus)?);
         }
-        let mut bypass = Self { interface, queues, unserved, steering, prefixes };
-        for queue in &bypass.queues {
-            bypass.steering.set_slot(queue.worker.placement.queue, queue.fd.as_raw_fd())?;
+        // Nobody expects zero-copy of veth.
+        if interface.driver != "veth" {
+            warn_of_copy_mode(&interface, &queues);
+        }
+        // Binding with zero-copy has some drivers reset as attaching does.
+        nic::wait_for_carrier(&interface.name)?;
+        let follow = config.cpus.is_none().then_some(Follow { allowed, interrupts });
+        let next_look = Instant::now();
+        let mut bypass = Self { interface, queues, unserved, steering, tagged, prefixes, next_look, follow };
+        for queue in &mut bypass.queues {
+            queue.steer(&mut bypass.steering)?;
         }
         Ok(bypass)
     }
 
-    /// Steers exactly these addresses from now on.
-    pub fn steer(&mut self, served: &[SocketAddr]) -> Result<()> {
-        let wanted = Prefixes::new(served);
+    /// Steers exactly these addresses from now on, for the interface as it is now.
+    pub fn follow(&mut self, interface: Interface, served: &[SocketAddr]) -> Result<()> {
+        let before = std::mem::replace(&mut self.interface, interface);
+        if strips(&self.interface, self.tagged) && !strips(&before, self.tagged) {
+            warn_of_stripping(&self.interface);
+        }
+        let wanted = Prefixes::new(served, kernel_only(&self.interface));
         for (address, length) in self.prefixes.0.keys().filter(|prefix| !wanted.0.contains_key(prefix)) {
             self.steering.unserve(*address, *length)?;
         }
@@ -184,20 +157,55 @@ impl Bypass {
         Ok(())
     }
 
+    /// Looks after the queues, a few times a second.
+    pub fn tick(&mut self) {
+        let (now, carrier) = (Instant::now(), nic::has_carrier(&self.interface.name));
+        for queue in &mut self.queues {
+            queue.tick(&self.interface, &mut self.steering, carrier, now);
+        }
+        if now >= self.next_look {
+            self.next_look = now + LOOK_EVERY;
+            self.follow_interrupts();
+            if carrier { self.look(now) } else { self.queues.iter_mut().for_each(Queue::forget) }
+        }
+    }
+
+    /// Moves the workers whose queues' interrupts are handled elsewhere now.
+    fn follow_interrupts(&mut self) {
+        let Some(follow) = &mut self.follow else { return };
+        let interrupts = topology::interrupts(&self.interface.name);
+        // A driver that is just resetting itself has fewer.
+        if interrupts.len() < follow.interrupts.len() || interrupts == follow.interrupts {
+            return;
+        }
+        follow.interrupts = interrupts;
+        let queues: Vec<u32> = self.queues.iter().map(|queue| queue.placement.queue).collect();
+        let Ok(placements) = topology::place(&queues, &follow.allowed, None, &follow.interrupts) else { return };
+        for (queue, placement) in self.queues.iter_mut().zip(placements) {
+            queue.move_to(&self.interface, placement);
+        }
+    }
+
+    /// Finds queues that receive nothing though they should. Where each has received something, nothing is read for it.
+    fn look(&mut self, now: Instant) {
+        if !self.queues.iter().any(Queue::is_silent) {
+            return;
+        }
+        let counters = nic::Counters::read(&self.interface.name);
+        let verdicts = self.steering.verdicts().unwrap_or_default().iter().map(|(_, count)| count).sum();
+        let all = self.queues.iter().map(Queue::received).sum();
+        for queue in self.queues.iter_mut().filter(|queue| queue.is_silent()) {
+            queue.look(&self.interface, &mut self.steering, &counters, verdicts, all, now);
+        }
+    }
+
     /// One line: `eth0 (native): queue 0 on CPU 1 (copy), ...`.
     #[must_use]
     pub fn summary(&self) -> String {
         let queues: Vec<String> = self
             .queues
             .iter()
-            .map(|queue| {
-                format!(
-                    "queue {} on CPU {} ({})",
-                    queue.worker.placement.queue,
-                    queue.worker.placement.cpu,
-                    queue.mode()
-                )
-            })
+            .map(|queue| format!("queue {} on CPU {} ({})", queue.placement.queue, queue.placement.cpu, queue.mode()))
             .collect();
         format!("{} (XDP {}): {}", self.interface.name, self.mode(), queues.join(", "))
     }
@@ -209,9 +217,16 @@ impl Bypass {
             name: self.interface.name.clone(),
             index: self.interface.index,
             driver: self.interface.driver.clone(),
+            kernel: sys::kernel_release(),
             xdp_mode: self.mode().to_owned(),
+            vlan_stripping: strips(&self.interface, self.tagged),
             queues: self.queues.iter().map(Queue::status).collect(),
-            queues_without_worker: self.unserved.clone(),
+            queues_without_worker: self
+                .unserved
+                .iter()
+                .cloned()
+                .chain(self.queues.iter().filter_map(Queue::unserved))
+                .collect(),
             verdicts: self
                 .steering
                 .verdicts()
@@ -235,10 +250,49 @@ impl Drop for Bypass {
         }
         // The workers end now, all at once, and the program after them.
         for queue in &self.queues {
-            queue.worker.stop();
+            queue.stop();
         }
         self.queues.clear();
     }
+}
+
+/// One line for each reason, naming the queues.
+fn warn_of_copy_mode(interface: &Interface, queues: &[Queue]) {
+    let mut reasons: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for queue in queues {
+        if let Some(reason) = queue.mode_reason() {
+            reasons.entry(reason).or_default().push(queue.placement.queue.to_string());
+        }
+    }
+    for (reason, queues) in reasons {
+        eprintln!(
+            "warning: {} queue {}: copy mode: {reason} (driver {}, Linux {})",
+            interface.name,
+            queues.join(", "),
+            interface.driver,
+            sys::kernel_release()
+        );
+    }
+}
+
+/// Whether packets of VLANs that are served lose their tags before the XDP program sees them.
+fn strips(interface: &Interface, tagged: bool) -> bool {
+    interface.strips_vlans && (tagged || !interface.vlans.is_empty())
+}
+
+fn warn_of_stripping(interface: &Interface) {
+    let name = &interface.name;
+    // veth passes tags on as it got them.
+    let peer = if interface.driver == "veth" { " (and `txvlan off` at its other end)" } else { "" };
+    eprintln!(
+        "warning: {name} takes VLAN tags off received packets, so that the bypass cannot answer with them: queries to addresses of its VLAN \
+         devices take the kernel path; `ethtool -K {name} rxvlan off`{peer} gives them to the bypass"
+    );
+}
+
+/// The addresses that are never steered: without its tag a query to a VLAN's address would be answered untagged.
+fn kernel_only(interface: &Interface) -> &[IpAddr] {
+    if interface.strips_vlans { &interface.vlan_addresses } else { &[] }
 }
 
 fn settings(interface: &Interface, config: &Config, served: &[SocketAddr]) -> Settings {
@@ -252,7 +306,7 @@ fn settings(interface: &Interface, config: &Config, served: &[SocketAddr]) -> Se
             .filter_map(|id| VlanTag::new(*id, None))
             .chain(config.vlans.iter().copied())
             .collect(),
-        queues: receive_queues_max(&interface.name),
+        queues: nic::receive_queues_max(&interface.name),
         mode: match config.xdp_mode {
             XdpMode::Auto => AttachMode::Auto,
             XdpMode::Native => AttachMode::Native,
@@ -289,42 +343,34 @@ impl log::Log for StderrLog {
     fn flush(&self) {}
 }
 
-/// Address prefixes, each with the ports at which it is served.
+/// Address prefixes, each with the ports at which it is served. Without ports it goes to the kernel, whatever contains it.
 #[derive(Debug)]
 struct Prefixes(BTreeMap<(IpAddr, u8), Vec<u16>>);
 
 impl Prefixes {
     /// A wildcard address stands for all addresses of its family. The longest prefix decides alone, so one that lies within the
-    /// wildcard is served at the wildcard's ports too.
-    fn new(served: &[SocketAddr]) -> Self {
+    /// wildcard is served at the wildcard's ports too, unless it is one for the kernel only.
+    fn new(served: &[SocketAddr], kernel_only: &[IpAddr]) -> Self {
         let mut prefixes: BTreeMap<(IpAddr, u8), Vec<u16>> = BTreeMap::new();
         for address in served {
-            let length = match address.ip() {
-                ip if ip.is_unspecified() => 0,
-                IpAddr::V4(_) => 32,
-                IpAddr::V6(_) => 128,
-            };
             let within = |other: &&SocketAddr| {
                 other.ip() == address.ip() || (other.ip().is_unspecified() && other.is_ipv4() == address.is_ipv4())
             };
             let ports: BTreeSet<u16> = served.iter().filter(within).map(SocketAddr::port).collect();
-            prefixes.insert((address.ip(), length), ports.into_iter().collect());
+            prefixes.insert((address.ip(), length(address.ip())), ports.into_iter().collect());
         }
+        prefixes.extend(kernel_only.iter().map(|address| ((*address, length(*address)), Vec::new())));
         Self(prefixes)
     }
 }
 
-/// The number of receive queues in use. A driver without channels has one.
-fn receive_queues(interface: &str) -> u32 {
-    sys::channels(interface).map_or(1, |channels| channels.rx.max(1))
-}
-
-/// The number of receive queues there can ever be, in use or not.
-fn receive_queues_max(interface: &str) -> u32 {
-    let present = fs::read_dir(format!("/sys/class/net/{interface}/queues")).map_or(0, |entries| {
-        entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("rx-")).count()
-    });
-    u32::try_from(present).unwrap_or(u32::MAX).max(receive_queues(interface))
+/// The length of an address's prefix: all of it, or nothing of a wildcard.
+fn length(address: IpAddr) -> u8 {
+    match address {
+        ip if ip.is_unspecified() => 0,
+        IpAddr::V4(_) => 32,
+        IpAddr::V6(_) => 128,
+    }
 }
 
 /// Splits the receive queues into those that get a worker and those that do not, with the reason.
@@ -344,21 +390,6 @@ fn choose(interface: &str, present: u32, wanted: Option<&[u32]>) -> Result<(Vec<
         })
         .collect();
     Ok((wanted.to_vec(), unserved))
-}
-
-/// Waits until the link is up again after attaching.
-fn wait_for_carrier(interface: &str) -> Result<()> {
-    let path = format!("/sys/class/net/{interface}/carrier");
-    let deadline = Instant::now() + CARRIER_WITHIN;
-    while fs::read_to_string(&path).is_ok_and(|carrier| carrier.trim() != "1") {
-        ensure!(
-            Instant::now() < deadline,
-            "{interface} has had no carrier for {} s: is its cable (or its peer) up?",
-            CARRIER_WITHIN.as_secs()
-        );
-        thread::sleep(CARRIER_STEP);
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -381,7 +412,7 @@ mod tests {
             ["192.0.2.1:53", "192.0.2.1:5353", "192.0.2.2:54", "[2001:db8::1]:53", "0.0.0.0:55"]
                 .map(|text| text.parse().unwrap())
                 .into();
-        let prefixes: Vec<String> = Prefixes::new(&served)
+        let prefixes: Vec<String> = Prefixes::new(&served, &[])
             .0
             .iter()
             .map(|((address, length), ports)| format!("{address}/{length} {ports:?}"))
@@ -390,6 +421,20 @@ mod tests {
             prefixes,
             ["0.0.0.0/0 [55]", "192.0.2.1/32 [53, 55, 5353]", "192.0.2.2/32 [54, 55]", "2001:db8::1/128 [53]"]
         );
+    }
+
+    /// CASES 5: with its tag gone a query would be answered untagged.
+    #[test]
+    fn case_05_addresses_of_stripped_vlans_are_not_steered_even_within_a_wildcard() {
+        let served: Vec<SocketAddr> =
+            ["192.0.2.1:53", "192.0.2.2:53", "0.0.0.0:53"].map(|text| text.parse().unwrap()).into();
+        let vlans = ["192.0.2.2", "192.0.2.3"].map(|text| text.parse().unwrap());
+        let prefixes: Vec<String> = Prefixes::new(&served, &vlans)
+            .0
+            .iter()
+            .map(|((address, length), ports)| format!("{address}/{length} {ports:?}"))
+            .collect();
+        assert_eq!(prefixes, ["0.0.0.0/0 [53]", "192.0.2.1/32 [53]", "192.0.2.2/32 []", "192.0.2.3/32 []"]);
     }
 
     #[test]

@@ -31,7 +31,6 @@ use crate::{
     matrix,
     observe::{self, Observer},
     oracle::Oracle,
-    setup::output,
 };
 
 /// Queries between two looks at the clock. Small beside the 256 slots of a veth queue, on which all of them may end up.
@@ -85,30 +84,46 @@ pub struct Progress {
     pub lost: u64,
 }
 
+/// What the server's machine tells.
+pub struct Server<'a> {
+    /// What `responder status --json` prints.
+    pub status: &'a dyn Fn() -> anyhow::Result<Value>,
+    /// Packets received on each queue, as the driver counts them.
+    pub received: &'a dyn Fn() -> anyhow::Result<BTreeMap<u32, u64>>,
+    /// Receive interrupts, where the observer cannot see the server's CPUs.
+    pub interrupts: Option<&'a dyn Fn() -> anyhow::Result<matrix::Interrupts>>,
+}
+
 /// Asks until the plan's time is over or `stop` is set, and reports what came of it.
 ///
-/// `status` gives what `responder status --json` prints; `progress` is called once a second and can end it with an error.
+/// `progress` is called once a second and can end it with an error.
 pub fn run(
     lab: &Lab,
     plan: &Plan,
-    status: &mut dyn FnMut() -> anyhow::Result<Value>,
+    server: &Server<'_>,
     stop: &AtomicBool,
     progress: &mut dyn FnMut(&Progress) -> anyhow::Result<()>,
 ) -> anyhow::Result<Report> {
     let oracle = Oracle::load(&plan.zones)?;
     let mut variants = Variants::new(&oracle)?;
     let observer = lab.inside(Side::Client, || Observer::attach(lab.client.interface))??;
-    let mut flows = open(lab, plan, variants.any())?;
+    let mut flows = open(lab, plan, server, variants.any())?;
 
-    let status_before = status()?;
+    let interrupts = || server.interrupts.map(|interrupts| interrupts()).transpose();
+    let status_before = (server.status)()?;
+    let interrupts_before = interrupts()?;
     let seen_before = observer.read()?;
     let elapsed = ask(plan, &oracle, &mut variants, &mut flows, stop, progress)?;
     let seen = observe::since(&observer.read()?, &seen_before);
-    let status_after = status()?;
+    let interrupts_after = interrupts()?;
+    let status_after = (server.status)()?;
 
     let rx_queues: BTreeMap<u32, u32> =
         flows.iter().filter_map(|flow| Some((u32::from(flow.port), flow.rx_queue?))).collect();
-    let matrix = matrix::measured(&seen, &rx_queues);
+    let mut matrix = matrix::measured(&seen, &rx_queues);
+    if let (Some(before), Some(after)) = (interrupts_before, interrupts_after) {
+        matrix = matrix::with_cpus(&matrix, &matrix::interrupted_cpus(&before, &after));
+    }
     Report::new(plan, elapsed, &flows, variants, matrix, lab.queues, [&status_before, &status_after])
 }
 
@@ -116,11 +131,7 @@ pub fn run(
 ///
 /// The kernel spreads flows over queues by a hash of their ports, so that some more than needed are opened. The sockets are made in
 /// the client's namespace, and stay there whichever thread uses them.
-fn open(lab: &Lab, plan: &Plan, query: &[u8]) -> anyhow::Result<Vec<Flow>> {
-    let read = || {
-        let statistics = output(lab.command(Side::Server, "ethtool").args(["-S", lab.server.interface]))?;
-        Ok(matrix::received_by_queue(&statistics))
-    };
+fn open(lab: &Lab, plan: &Plan, from: &Server<'_>, query: &[u8]) -> anyhow::Result<Vec<Flow>> {
     let servers: [IpAddr; 2] = [plan.server_v4.into(), plan.server_v6.into()];
     let share = plan.flows.div_ceil(servers.len() * lab.queues as usize);
     let (mut flows, mut spare) = (Vec::new(), Vec::new());
@@ -135,7 +146,7 @@ fn open(lab: &Lab, plan: &Plan, query: &[u8]) -> anyhow::Result<Vec<Flow>> {
             // Of each family the first one.
             flow.ask_alone(query, 1, FIRST_REPLY)?;
         }
-        flow.rx_queue = matrix::learn(|| flow.ask_alone(query, matrix::ALONE, LOST_AFTER), read)
+        flow.rx_queue = matrix::learn(|| flow.ask_alone(query, matrix::ALONE, LOST_AFTER), from.received)
             .with_context(|| format!("learning the RX queue of the flow from port {}", flow.port))?;
         let taken: &mut usize = shares.entry((flow.family, flow.rx_queue)).or_default();
         if flow.rx_queue.is_none() || *taken < share {

@@ -7,6 +7,7 @@
 //! A lab that was made by hand ([`Lab::by_hand`]) has a name instead, and stays until [`Lab::by_hand_down`].
 
 use std::{
+    collections::BTreeMap,
     fmt, fs,
     fs::File,
     io::ErrorKind,
@@ -30,7 +31,10 @@ use nix::{
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::setup::{is_root, output};
+use crate::{
+    matrix,
+    setup::{is_root, output},
+};
 
 /// Where `ip netns` keeps the names of namespaces.
 const NAMESPACES: &str = "/run/netns";
@@ -105,13 +109,19 @@ pub struct Lab {
 impl Lab {
     /// Builds a lab that goes when it is dropped. Needs root.
     pub fn up(options: &Options) -> anyhow::Result<Self> {
-        let pid = process::id();
-        let start = start_of(pid).context("reading when this process was started")?;
-        let number = LABS.fetch_add(1, Ordering::Relaxed);
-        let mut lab = Self::named(&format!("{pid}-{start}-{number}"), options.queues);
-        lab.stays = false;
+        let lab = Self::of_this_process(options.queues)?;
         // Dropped on failure: what is there of it goes.
         lab.build().context("building the lab")?;
+        Ok(lab)
+    }
+
+    /// The client's side alone, with an empty namespace: the server is elsewhere. It goes when it is dropped. Needs root.
+    pub fn client_side(queues: u32) -> anyhow::Result<Self> {
+        let lab = Self::of_this_process(queues)?;
+        ensure!(is_root(), "network namespaces need root: run it with sudo");
+        fs::create_dir_all(&lab.directory).with_context(|| format!("making {}", lab.directory.display()))?;
+        ip(&format!("netns add {}", lab.client.namespace))?;
+        ip(&format!("-n {} link set lo up", lab.client.namespace))?;
         Ok(lab)
     }
 
@@ -199,6 +209,17 @@ impl Lab {
         thread::scope(|scope| scope.spawn(enter).join()).unwrap_or_else(|panic| panic::resume_unwind(panic))
     }
 
+    /// Packets received on each of the server's queues, as its driver counts them.
+    pub fn received(&self) -> anyhow::Result<BTreeMap<u32, u64>> {
+        let statistics = output(self.command(Side::Server, "ethtool").args(["-S", self.server.interface]))?;
+        Ok(matrix::received_by_queue(&statistics))
+    }
+
+    /// Keeps the kernel of a side from sending on its own through its interface.
+    pub(crate) fn quiet(&self, side: Side) -> anyhow::Result<()> {
+        self.inside(side, || quiet(self.end(side).interface))?
+    }
+
     /// Neighbours are fixed and addresses valid at once, so that the first packet gets through.
     fn build(&self) -> anyhow::Result<()> {
         ensure!(is_root(), "network namespaces need root: run it with sudo");
@@ -225,7 +246,7 @@ impl Lab {
             client.mac_text(),
         ))?;
         for side in [Side::Server, Side::Client] {
-            self.inside(side, || quiet(self.end(side).interface))??;
+            self.quiet(side)?;
         }
         for (end, other) in [(server, client), (client, server)] {
             let (namespace, interface) = (&end.namespace, end.interface);
@@ -240,6 +261,16 @@ impl Lab {
             }
         }
         Ok(())
+    }
+
+    /// A lab that goes with this process, not built yet.
+    fn of_this_process(queues: u32) -> anyhow::Result<Self> {
+        let pid = process::id();
+        let start = start_of(pid).context("reading when this process was started")?;
+        let number = LABS.fetch_add(1, Ordering::Relaxed);
+        let mut lab = Self::named(&format!("{pid}-{start}-{number}"), queues);
+        lab.stays = false;
+        Ok(lab)
     }
 
     fn named(name: &str, queues: u32) -> Self {
@@ -299,7 +330,9 @@ impl End {
         Path::new(NAMESPACES).join(&self.namespace)
     }
 
-    fn mac_text(&self) -> String {
+    /// Its MAC address as text.
+    #[must_use]
+    pub fn mac_text(&self) -> String {
         self.mac.map(|byte| format!("{byte:02x}")).join(":")
     }
 

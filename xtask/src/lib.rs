@@ -11,3 +11,4 @@ pub mod oracle;
 pub mod run;
 pub mod setup;
 pub mod test;
+pub mod vm;

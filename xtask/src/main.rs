@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 use xtask::{
     bench, ebpf,
     lab::{Lab, Options, Side},
-    run, setup, test,
+    run, setup, test, vm,
 };
 
 /// Builds, runs, tests and measures the responder. Each command does its own set-up.
@@ -39,6 +39,9 @@ enum Task {
     /// Two namespaces and a veth pair, by hand.
     #[command(subcommand)]
     Lab(LabTask),
+    /// A guest with an emulated multiqueue NIC: zero-copy, interrupts and other kernels without the hardware.
+    #[command(subcommand)]
+    Vm(vm::Task),
     /// Measure.
     #[command(subcommand)]
     Bench(Bench),
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Task::Test(flags) => test::run(&flags),
         Task::Ebpf { check } => ebpf::run(check).map(|()| ExitCode::SUCCESS),
         Task::Lab(task) => lab(&task, cli.built),
+        Task::Vm(task) => vm::run(&task, cli.built),
         Task::Bench(Bench::Respond { json }) => bench::respond(json.as_deref()).map(|()| ExitCode::SUCCESS),
     };
     match result {

@@ -30,14 +30,64 @@ pub struct Cell {
     pub replies: u64,
 }
 
-/// Packets that the XDP program saw on each RX queue, from what `ethtool -S` prints.
+/// Packets that each RX queue received, from what `ethtool -S` prints: those that an XDP program saw where the driver counts them (veth,
+/// virtio), else all (igb).
 pub fn received_by_queue(statistics: &str) -> BTreeMap<u32, u64> {
-    let queue = |line: &str| {
-        let (name, value) = line.trim().split_once(": ")?;
-        let queue = name.strip_prefix("rx_queue_")?.strip_suffix("_xdp_packets")?;
-        Some((queue.parse().ok()?, value.trim().parse().ok()?))
+    let counted = |suffix: &str| -> BTreeMap<u32, u64> {
+        let queue = |line: &str| {
+            let (name, value) = line.trim().split_once(": ")?;
+            let name = name.strip_suffix(suffix)?;
+            let queue = name.strip_prefix("rx_queue_").or_else(|| name.strip_prefix("rx"))?;
+            Some((queue.parse().ok()?, value.trim().parse().ok()?))
+        };
+        statistics.lines().filter_map(queue).collect()
     };
-    statistics.lines().filter_map(queue).collect()
+    let by_program = counted("_xdp_packets");
+    if by_program.is_empty() { counted("_packets") } else { by_program }
+}
+
+/// How often each queue's receive interrupt came, by CPU.
+pub type Interrupts = BTreeMap<u32, Vec<u64>>;
+
+/// Receive interrupts in the text of /proc/interrupts, of a machine with one NIC.
+pub fn receive_interrupts(table: &str) -> Interrupts {
+    let mut lines = table.lines();
+    let cpus = lines.next().map_or(0, |heading| heading.split_whitespace().count());
+    let queue = |line: &str| {
+        let mut words = line.split_whitespace().skip(1);
+        let counts: Vec<u64> = words.by_ref().take(cpus).map_while(|word| word.parse().ok()).collect();
+        let action = words.last()?;
+        // `virtio0-input.0`, `eth0-rx-0`, `eth0-TxRx-0`, `eth0-rxtx-0`
+        let at = ["-input.", "-rx-", "-TxRx-", "-rxtx-"].iter().find_map(|role| Some(action.split_once(role)?.1))?;
+        Some((at.parse().ok()?, counts))
+    };
+    lines.filter_map(queue).collect()
+}
+
+/// The CPU that handled most of each queue's interrupts between two looks; none where there were none.
+pub fn interrupted_cpus(before: &Interrupts, after: &Interrupts) -> BTreeMap<u32, u32> {
+    let busiest = |(queue, counts): (&u32, &Vec<u64>)| {
+        let earlier = before.get(queue).map_or(&[][..], Vec::as_slice);
+        let grown =
+            counts.iter().enumerate().map(|(cpu, count)| (count - earlier.get(cpu).unwrap_or(&0).min(count), cpu));
+        let (count, cpu) = grown.max()?;
+        (count > 0).then_some((*queue, u32::try_from(cpu).ok()?))
+    };
+    after.iter().filter_map(busiest).collect()
+}
+
+/// The same matrix with the CPU that handles each queue's interrupts as the one that sent: for a server in a guest, whose CPUs the
+/// observer outside does not see.
+pub fn with_cpus(cells: &[Cell], cpus: &BTreeMap<u32, u32>) -> Vec<Cell> {
+    let mut sums = BTreeMap::<_, u64>::new();
+    for cell in cells {
+        // A CPU that nobody can name is on no diagonal.
+        let cpu = cpus.get(&cell.tx_queue).copied().unwrap_or(u32::MAX);
+        *sums.entry((cell.rx_queue, cell.tx_queue, cpu)).or_default() += cell.replies;
+    }
+    sums.into_iter()
+        .map(|((rx_queue, tx_queue, tx_cpu), replies)| Cell { rx_queue, tx_queue, tx_cpu, replies })
+        .collect()
 }
 
 /// The RX queue that a flow takes: `ask` lets it ask [`ALONE`] queries, `read` reads the counters.
@@ -145,6 +195,29 @@ mod tests {
     fn the_driver_counts_per_queue() {
         let text = "NIC statistics:\n     peer_ifindex: 2\n     rx_queue_0_xdp_packets: 12\n     rx_queue_0_xdp_bytes: 99\n     rx_queue_10_xdp_packets: 3\n";
         assert_eq!(received_by_queue(text), BTreeMap::from([(0, 12), (10, 3)]));
+        let virtio = "     rx0_packets: 20\n     rx0_xdp_packets: 12\n     rx1_xdp_packets: 3\n     tx0_packets: 9\n";
+        assert_eq!(received_by_queue(virtio), BTreeMap::from([(0, 12), (1, 3)]));
+        let igb =
+            "     rx_packets: 9\n     rx_queue_0_packets: 7\n     rx_queue_1_packets: 2\n     tx_queue_0_packets: 5\n";
+        assert_eq!(received_by_queue(igb), BTreeMap::from([(0, 7), (1, 2)]));
+    }
+
+    #[test]
+    fn interrupts_tell_the_cpu_of_a_queue() {
+        let table = |a: u64, b: u64| {
+            format!(
+                "           CPU0       CPU1\n 24:          1          0  PCI-MSI 0-edge      virtio0-config\n \
+                 25:        {a}          5  PCI-MSI 1-edge      virtio0-input.0\n \
+                 26:        9          9  PCI-MSI 2-edge      virtio0-output.0\n \
+                 27:          3        {b}  PCI-MSI 3-edge      virtio0-input.1\nNMI:          0          0   Non-maskable\n"
+            )
+        };
+        let (before, after) = (receive_interrupts(&table(10, 10)), receive_interrupts(&table(30, 11)));
+        assert_eq!(before, BTreeMap::from([(0, vec![10, 5]), (1, vec![3, 10])]));
+        assert_eq!(interrupted_cpus(&before, &after), BTreeMap::from([(0, 0), (1, 1)]));
+        assert_eq!(interrupted_cpus(&after, &after), BTreeMap::new());
+        let cells = [cell(0, 0, 1, 5), cell(0, 0, 0, 2), cell(1, 1, 0, 3)];
+        assert_eq!(with_cpus(&cells, &BTreeMap::from([(0, 0)])), [cell(0, 0, 0, 7), cell(1, 1, u32::MAX, 3)]);
     }
 
     #[test]

@@ -99,7 +99,7 @@ fn on_nic(flags: &Flags, responder: &Path) -> anyhow::Result<ExitCode> {
     for interface in &flags.iface {
         serve.arg("--iface").arg(interface);
     }
-    add_zones(&mut serve, &zones(flags)?);
+    add_zones(&mut serve, &zones(&flags.zone)?);
     for (flag, value) in [("--queues", &flags.queues), ("--cpus", &flags.cpus)] {
         if let Some(value) = value {
             serve.arg(flag).arg(value);
@@ -115,7 +115,7 @@ fn in_lab(flags: &Flags, responder: &Path) -> anyhow::Result<ExitCode> {
     let queues = flags.queues.as_deref().unwrap_or("2");
     let queues =
         queues.parse().ok().with_context(|| format!("`--queues {queues}`: the lab needs a number of queues"))?;
-    let zones = zones(flags)?;
+    let zones = zones(&flags.zone)?;
     for stale in Lab::remove_stale()? {
         println!("removed the lab {stale}, which a process that was killed has left behind");
     }
@@ -144,9 +144,9 @@ fn in_lab(flags: &Flags, responder: &Path) -> anyhow::Result<ExitCode> {
 }
 
 /// The zones by name: those given, or the examples.
-fn zones(flags: &Flags) -> anyhow::Result<Vec<(String, PathBuf)>> {
-    if !flags.zone.is_empty() {
-        let named = flags.zone.iter().map(|zone| {
+pub(crate) fn zones(given: &[String]) -> anyhow::Result<Vec<(String, PathBuf)>> {
+    if !given.is_empty() {
+        let named = given.iter().map(|zone| {
             let (name, file) =
                 zone.split_once('=').with_context(|| format!("`--zone {zone}`: NAME=FILE is expected"))?;
             let file = fs::canonicalize(file).with_context(|| format!("`--zone {zone}`"))?;
@@ -259,7 +259,8 @@ impl Server {
         if terminal {
             eprint!("opening {} flows and learning which queue each takes ...", plan.flows);
         }
-        let report = ask::run(lab, &plan, &mut || self.status(), stop, &mut progress);
+        let server = ask::Server { status: &|| self.status(), received: &|| lab.received(), interrupts: None };
+        let report = ask::run(lab, &plan, &server, stop, &mut progress);
         if terminal {
             eprint!("\r\x1b[K");
         }

@@ -26,6 +26,9 @@ pub const TEST: &[&str] = &["knot-dnsutils", "bind9-dnsutils"];
 /// For counting instructions.
 pub const BENCH: &[&str] = &["valgrind"];
 
+/// For guests: what unpacks modules. QEMU and kernels are fetched, not installed.
+pub const VM: &[&str] = &["xz-utils"];
+
 /// The root of the workspace.
 #[must_use]
 pub fn workspace() -> &'static Path {
@@ -112,14 +115,18 @@ pub fn build_responder() -> anyhow::Result<PathBuf> {
     responder()
 }
 
-/// The responder as built before.
-pub fn responder() -> anyhow::Result<PathBuf> {
+/// Where everything is built.
+pub fn target() -> anyhow::Result<PathBuf> {
     // A target directory from the environment or a configuration file is where we are, too: target/debug/xtask.
-    let target = match env::var_os("CARGO_TARGET_DIR") {
+    Ok(match env::var_os("CARGO_TARGET_DIR") {
         Some(target) => workspace().join(target),
         None => target_of(&env::current_exe().context("finding this executable")?),
-    };
-    let path = target.join("release/responder");
+    })
+}
+
+/// The responder as built before.
+pub fn responder() -> anyhow::Result<PathBuf> {
+    let path = target()?.join("release/responder");
     ensure!(path.is_file(), "{} is not there: `cargo build --release` makes it", path.display());
     Ok(path)
 }

@@ -49,14 +49,14 @@ fn record(message: &[u8], start: usize) -> Option<Record> {
     (end <= message.len()).then_some(Record { start, rtype: u16::from_be_bytes([t1, t0]), data, end })
 }
 
-/// The records in the answer section, and where they begin.
-fn section_starts(message: &[u8]) -> Option<(usize, usize)> {
+/// Where the answer section begins, and the number of its records.
+fn answer_section(message: &[u8]) -> Option<(usize, usize)> {
     let header: &[u8; HEADER_LEN] = message.first_chunk()?;
     let start = match [header[4], header[5]] {
         [0, 0] => HEADER_LEN,
         _ => name::skip(message, HEADER_LEN)? + 4,
     };
-    Some((start, usize::from(u16::from_be_bytes([header[6], header[7]]))))
+    (start <= message.len()).then_some((start, usize::from(u16::from_be_bytes([header[6], header[7]]))))
 }
 
 /// Puts another record of the answer's RRset first, the one that `turn` chooses, and says whether there was a choice. An RRset whose records point into each other
@@ -82,7 +82,7 @@ pub fn rotate(message: &mut [u8], turn: u32) -> bool {
 
 /// Where the RRset starts, the record that becomes its first, and where it ends. Aliases are no set, and signatures follow theirs.
 fn rotation(message: &[u8], turn: u32) -> Option<(usize, usize, usize)> {
-    let (at, count) = section_starts(message)?;
+    let (at, count) = answer_section(message)?;
     if count < 2 {
         return None;
     }
@@ -140,7 +140,7 @@ fn target(message: &[u8], pointer: usize) -> usize {
 #[inline(never)]
 #[must_use]
 pub fn cut_short(message: &mut [u8]) -> usize {
-    let Some((start, _)) = section_starts(message) else { return message.len() };
+    let Some((start, _)) = answer_section(message) else { return message.len() };
     let opt = records(message, start).last().filter(|record| record.rtype == TYPE_OPT);
     message[2] |= TC;
     message[6..HEADER_LEN].fill(0);

@@ -17,7 +17,7 @@ use clap::ValueEnum;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     task::LocalSet,
-    time::sleep,
+    time::MissedTickBehavior,
 };
 
 use reloader::Reloader;
@@ -39,8 +39,8 @@ use crate::{
     zone::{Contents, Published, Zones},
 };
 
-/// How long after a reload, and how often, it is looked whether the old zones can be freed.
-const SWEEP: Duration = Duration::from_millis(200);
+/// How often the queues are looked after, and whether zones that were replaced can be freed.
+const TICK: Duration = Duration::from_millis(250);
 
 /// Serves until a signal.
 pub fn run(flags: Serve) -> Result<ExitCode> {
@@ -99,6 +99,8 @@ async fn serve(config: &Config, service: Service, zones: Option<Published>, cont
     let mut reloader = Reloader::new(config, contents);
 
     let mut server = Server::start(config, service, zones, &interfaces)?;
+    let mut tick = tokio::time::interval(TICK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     eprintln!("ready: {}", server.summary());
     loop {
         tokio::select! {
@@ -116,7 +118,7 @@ async fn serve(config: &Config, service: Service, zones: Option<Published>, cont
                 server.take(done.zones.take(), done.rules.take());
                 done.tell();
             }
-            () = sleep(SWEEP), if server.holds_replaced => server.sweep(),
+            _ = tick.tick() => server.tick(),
             () = monitor.changed() => {
                 for name in &config.interfaces {
                     // An interface that has gone took its sockets with it; it may come back, and a look costs nothing.
@@ -192,22 +194,22 @@ impl<'a> Server<'a> {
         self.kernel.refresh();
     }
 
-    /// Frees replaced zones that nobody holds any more.
-    fn sweep(&mut self) {
-        self.holds_replaced = self.zones.as_mut().is_some_and(|zones| zones.sweep() > 0);
+    /// Looks after the queues, and frees replaced zones that nobody holds any more.
+    fn tick(&mut self) {
+        self.bypasses.iter_mut().for_each(Bypass::tick);
+        if self.holds_replaced {
+            self.holds_replaced = self.zones.as_mut().is_some_and(|zones| zones.sweep() > 0);
+        }
     }
 
     /// Serves what an interface has gained and no longer what it has lost.
     fn follow(&mut self, now: Interface) {
         let Some(known) = self.interfaces.iter_mut().find(|known| known.name == now.name) else { return };
-        if known.addresses == now.addresses {
+        if *known == now {
             return;
         }
         *known = now;
         self.own.set(own_addresses(self.config, &self.interfaces));
-        if !self.config.listen.is_empty() {
-            return;
-        }
         let wanted: BTreeSet<SocketAddr> = served(self.config, &self.interfaces).collect();
         let gone: Vec<SocketAddr> = self.kernel.addresses().filter(|address| !wanted.contains(address)).collect();
         for address in gone {
@@ -225,7 +227,7 @@ impl<'a> Server<'a> {
                 continue;
             };
             let steered: Vec<SocketAddr> = served(self.config, std::slice::from_ref(interface)).collect();
-            if let Err(error) = bypass.steer(&steered) {
+            if let Err(error) = bypass.follow(interface.clone(), &steered) {
                 eprintln!("warning: {error:#}");
             }
         }

@@ -49,8 +49,12 @@ pub struct Interface {
     pub index: u32,
     /// Its driver.
     pub driver: String,
+    /// The kernel's release.
+    pub kernel: String,
     /// How the XDP program is attached: `native` or `generic`.
     pub xdp_mode: String,
+    /// The NIC takes the tags off packets of VLANs, so that the kernel path alone answers those.
+    pub vlan_stripping: bool,
     /// The queues that are served.
     pub queues: Vec<Queue>,
     /// The receive queues that are not, and why.
@@ -72,6 +76,10 @@ pub struct Queue {
     pub thread: i32,
     /// `zero-copy` or `copy`.
     pub mode: String,
+    /// Why it is `copy` though zero-copy was asked for.
+    pub mode_reason: Option<String>,
+    /// `on`, `off`, `no NAPI id` where the driver gives the kernel nothing to poll, or `given up: ` and why.
+    pub busy_poll: String,
     /// Frames taken from the RX ring.
     pub received: u64,
     /// Replies put into the TX ring.
@@ -87,6 +95,10 @@ pub struct Queue {
     pub batches: u64,
     /// Times the kernel left replies unsent although it was asked to send them.
     pub tx_stalls: u64,
+    /// How often its socket was replaced since it was stuck.
+    pub reprovisioned: u64,
+    /// Why it was replaced the last time.
+    pub reprovision_reason: Option<String>,
 }
 
 /// A receive queue that no worker serves.
@@ -175,7 +187,7 @@ impl Status {
 
 impl Interface {
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        writeln!(out, "\n{}: {} driver, XDP {}", self.name, self.driver, self.xdp_mode)?;
+        writeln!(out, "\n{}: {} driver on Linux {}, XDP {}", self.name, self.driver, self.kernel, self.xdp_mode)?;
         writeln!(out, "queue  cpu  mode         received    answered     dropped   batch  stalls")?;
         for queue in &self.queues {
             let dropped: u64 = queue.dropped.values().sum();
@@ -194,6 +206,20 @@ impl Interface {
         }
         for unserved in &self.queues_without_worker {
             writeln!(out, "{:>5}    -  no worker: {}", unserved.queue, unserved.reason)?;
+        }
+        if self.vlan_stripping {
+            writeln!(out, "the NIC strips VLAN tags: queries to addresses of VLANs take the kernel path")?;
+        }
+        for queue in &self.queues {
+            if let Some(reason) = &queue.mode_reason {
+                writeln!(out, "queue {} is in copy mode: {reason}", queue.queue)?;
+            }
+            if queue.busy_poll != "off" && queue.busy_poll != "on" {
+                writeln!(out, "queue {}: busy polling: {}", queue.queue, queue.busy_poll)?;
+            }
+            if let Some(reason) = &queue.reprovision_reason {
+                writeln!(out, "queue {}: socket replaced {} times: {reason}", queue.queue, queue.reprovisioned)?;
+            }
         }
         self.write_matrix(out)?;
         self.write_kernel_drops(out)?;
@@ -284,6 +310,8 @@ mod tests {
             cpu,
             thread: 7,
             mode: "copy".into(),
+            mode_reason: (queue == 1).then(|| "the driver or kernel refused zero-copy: Operation not supported".into()),
+            busy_poll: if queue == 0 { "given up: replies stayed in the TX ring" } else { "off" }.into(),
             received: answered + 2,
             answered,
             dropped: BTreeMap::from([("bad_frame".into(), 0), ("response".into(), 2)]),
@@ -291,6 +319,8 @@ mod tests {
             kernel: XdpStatistics { rx_ring_full: 1, ..XdpStatistics::default() },
             batches: 10,
             tx_stalls: 0,
+            reprovisioned: u64::from(queue),
+            reprovision_reason: (queue == 1).then(|| "replies stayed in the TX ring".into()),
         };
         let status = Status {
             version: "0.1.0".into(),
@@ -303,7 +333,9 @@ mod tests {
                 name: "eth0".into(),
                 index: 2,
                 driver: "veth".into(),
+                kernel: "6.18.5".into(),
                 xdp_mode: "native".into(),
+                vlan_stripping: true,
                 queues: vec![queue(0, 1, 100), queue(1, 0, 200)],
                 queues_without_worker: vec![Unserved { queue: 2, reason: "not in --queues".into() }],
                 verdicts: BTreeMap::from([("redirected".into(), 304), ("not_ip".into(), 2), ("fragment".into(), 0)]),
@@ -318,11 +350,15 @@ mod tests {
 responder 0.1.0, pid 42, up 12 s, io xdp, service dns
 zone example.com. serial 7: 3 names, 5 records
 
-eth0: veth driver, XDP native
+eth0: veth driver on Linux 6.18.5, XDP native
 queue  cpu  mode         received    answered     dropped   batch  stalls
     0    1  copy              102         100           2    10.2       0  (response 2)
     1    0  copy              202         200           2    20.2       0  (response 2, limited_slipped 1)
     2    -  no worker: not in --queues
+the NIC strips VLAN tags: queries to addresses of VLANs take the kernel path
+queue 0: busy polling: given up: replies stayed in the TX ring
+queue 1 is in copy mode: the driver or kernel refused zero-copy: Operation not supported
+queue 1: socket replaced 1 times: replies stayed in the TX ring
 replies                  tx 0             tx 1
         rx 0         100 cpu1                .
         rx 1                .         200 cpu0

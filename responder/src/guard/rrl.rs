@@ -82,7 +82,7 @@ pub enum Verdict {
 }
 
 /// One worker's accounts.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Limiter {
     key: [u8; 16],
     sets: Box<[[Account; WAYS]]>,

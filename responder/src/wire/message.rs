@@ -134,7 +134,8 @@ pub enum Reject {
 }
 
 impl Reject {
-    const FORMERR: Self = Self::Error { rcode: Rcode::FormErr, question_end: None, edns: None };
+    /// The query cannot be read.
+    pub const FORMERR: Self = Self::Error { rcode: Rcode::FormErr, question_end: None, edns: None };
 }
 
 impl Query {
@@ -167,6 +168,17 @@ impl Query {
             None => records(message, question_end, u32::from(count(6)) + u32::from(count(8)), count(10))?,
         };
         Ok(Self { qtype: u16::from_be_bytes([t1, t0]), qclass: u16::from_be_bytes([c1, c0]), question_end, edns })
+    }
+}
+
+/// The OPT record of a message that is nothing but a header and that record: a client may ask so for a cookie (RFC 7873 section 5.4, RFC 9619 section 4).
+#[must_use]
+pub fn edns_alone(message: &[u8]) -> Option<Edns> {
+    match message.first_chunk::<HEADER_LEN>()? {
+        [_, _, flags, _, 0, 0, 0, 0, 0, 0, 0, 1] if flags & (QR | OPCODE) == 0 => {
+            records(message, HEADER_LEN, 0, 1).ok()?
+        }
+        _ => None,
     }
 }
 

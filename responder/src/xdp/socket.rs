@@ -9,6 +9,8 @@
 //! What it does not do: decide what a reply is, or attach the XDP program.
 #![allow(unsafe_code, reason = "this is the island for rings and UMEM")]
 
+mod options;
+
 use std::{
     io,
     num::NonZeroU32,
@@ -17,13 +19,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
+use nix::sys::socket::{MsgFlags, recv};
 use xsk_rs::{
     CompQueue, FillQueue, FrameDesc, RxQueue, TxQueue, Umem,
     config::{BindFlags, FrameSize, Interface, LibxdpFlags, QueueSize, SocketConfig, UmemConfig},
 };
 
 use crate::sys;
+use options::{answer, errno, explain, frame_size};
+
+pub use options::{Options, ZeroCopy, mtu_max, ring_frames};
 
 /// Frames taken from the RX ring at once. Measured: 64 is enough to make the system call cheap, more only grows latency.
 const BATCH: usize = 64;
@@ -31,53 +37,11 @@ const BATCH: usize = 64;
 const BUSY_POLL_BUDGET: u32 = 64;
 /// What the kernel sends per system call in copy mode unless told otherwise.
 const DEFAULT_TX_BUDGET: u32 = 32;
-/// What the kernel keeps free before each packet (`XDP_PACKET_HEADROOM`).
-const HEADROOM: u32 = 256;
-/// An Ethernet header with two VLAN tags.
-const LINK_LEN: u32 = 14 + 2 * 4;
 /// After a process dies, the kernel takes tens of milliseconds to give its queue back.
 const BUSY_FOR: Duration = Duration::from_secs(2);
 const BUSY_STEP: Duration = Duration::from_millis(50);
-
-/// Whether to ask the driver to receive straight into the UMEM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum ZeroCopy {
-    /// Zero-copy where the driver can, else copy.
-    Auto,
-    /// Zero-copy or an error.
-    On,
-    /// Copy.
-    Off,
-}
-
-/// How to make a socket.
-#[derive(Clone, Copy, Debug)]
-pub struct Options {
-    /// The interface's MTU: it decides the frame size.
-    pub mtu: u32,
-    /// Whether to ask for zero-copy.
-    pub zero_copy: ZeroCopy,
-    /// Size of every ring and number of frames; a power of two.
-    pub ring_frames: u32,
-    /// Busy-poll this many microseconds per system call.
-    pub busy_poll_us: Option<u32>,
-}
-
-/// Rounds up to a ring size that the kernel takes and that loses nothing at a million packets a second.
-#[must_use]
-pub fn ring_frames(wanted: u32) -> u32 {
-    wanted.clamp(4096, 1 << 20).next_power_of_two()
-}
-
-/// The largest MTU whose packets fit into one frame.
-#[must_use]
-pub const fn mtu_max() -> u32 {
-    4096 - HEADROOM - LINK_LEN
-}
-
-fn frame_size(mtu: u32) -> Option<u32> {
-    [2048, 4096].into_iter().find(|size| mtu + LINK_LEN + HEADROOM <= *size)
-}
+/// Between two rounds of busy polling while replies are on their way.
+const NAP: Duration = Duration::from_micros(100);
 
 /// A bound AF_XDP socket with all its frames in its fill ring.
 #[derive(Debug)]
@@ -96,7 +60,10 @@ pub struct Socket {
     in_flight: u32,
     tx_budget: u32,
     zero_copy: bool,
-    napi: bool,
+    /// Why it is copy mode though zero-copy was asked for.
+    mode_reason: Option<String>,
+    /// Between two sleeps, this long is spent polling the NIC. `None` without busy polling, and once it was given up.
+    busy_poll: Option<Duration>,
 }
 
 /// What one [`Socket::exchange`] did.
@@ -106,6 +73,8 @@ pub struct Exchange {
     pub received: u32,
     /// Of these, frames put into the TX ring.
     pub sent: u32,
+    /// Earlier replies that have left since the last exchange.
+    pub completed: u32,
     /// The kernel left frames in the TX ring although it was asked to send them.
     pub stalled: bool,
 }
@@ -114,17 +83,39 @@ impl Socket {
     /// Makes a socket for one queue, fills its fill ring, and retries for a moment while an earlier owner's exit is not through.
     pub fn bind(interface: &str, queue: u32, options: &Options) -> Result<Self> {
         let deadline = Instant::now() + BUSY_FOR;
-        loop {
-            match Self::try_bind(interface, queue, options) {
-                Err(error) if errno(&error) == Some(libc::EBUSY) && Instant::now() < deadline => {
-                    thread::sleep(BUSY_STEP)
-                }
-                result => return result.map_err(|error| explain(error, interface, queue, options)),
+        while Instant::now() < deadline {
+            if let Some(socket) = Self::try_bind(interface, queue, options)? {
+                return Ok(socket);
             }
+            thread::sleep(BUSY_STEP);
+        }
+        // Whoever has the queue keeps it, unless it is the driver that calls itself busy when asked for zero-copy.
+        let flags = if options.zero_copy == ZeroCopy::On { BindFlags::XDP_ZEROCOPY } else { BindFlags::XDP_COPY };
+        Self::open(interface, queue, options, flags).map_err(|error| explain(error, interface, queue, options))
+    }
+
+    /// Tries once: `None` while the queue still belongs to another socket.
+    pub fn try_bind(interface: &str, queue: u32, options: &Options) -> Result<Option<Self>> {
+        let open = |flags| Self::open(interface, queue, options, flags);
+        let result = match options.zero_copy {
+            ZeroCopy::On => open(BindFlags::XDP_ZEROCOPY),
+            ZeroCopy::Off => open(BindFlags::XDP_COPY),
+            // Asked for neither, the kernel would take copy mode in silence.
+            ZeroCopy::Auto => match open(BindFlags::XDP_ZEROCOPY) {
+                Err(refusal) if errno(&refusal) != Some(libc::EBUSY) => open(BindFlags::XDP_COPY).map(|socket| Self {
+                    mode_reason: Some(format!("the driver or kernel refused zero-copy: {}", answer(&refusal))),
+                    ..socket
+                }),
+                result => result,
+            },
+        };
+        match result {
+            Err(error) if errno(&error) == Some(libc::EBUSY) => Ok(None),
+            result => result.map(Some).map_err(|error| explain(error, interface, queue, options)),
         }
     }
 
-    fn try_bind(interface: &str, queue: u32, options: &Options) -> Result<Self> {
+    fn open(interface: &str, queue: u32, options: &Options, flags: BindFlags) -> Result<Self> {
         let size = frame_size(options.mtu).with_context(|| {
             format!(
                 "the MTU of {interface} is {}, but a frame holds packets of at most {}: lower the MTU",
@@ -140,16 +131,11 @@ impl Socket {
             .comp_queue_size(ring)
             .build()?;
         let (umem, descs) = Umem::new(config, frames, false).context("UMEM")?;
-        let bind = match options.zero_copy {
-            ZeroCopy::Auto => BindFlags::empty(),
-            ZeroCopy::On => BindFlags::XDP_ZEROCOPY,
-            ZeroCopy::Off => BindFlags::XDP_COPY,
-        };
         let config = SocketConfig::builder()
             .rx_queue_size(ring)
             .tx_queue_size(ring)
             .libxdp_flags(LibxdpFlags::XSK_LIBXDP_FLAGS_INHIBIT_PROG_LOAD)
-            .bind_flags(bind | BindFlags::XDP_USE_NEED_WAKEUP)
+            .bind_flags(flags | BindFlags::XDP_USE_NEED_WAKEUP)
             .build();
         let interface: Interface = interface.parse()?;
         // SAFETY: the UMEM is this socket's alone, so the pair of interface and queue is not bound to through it yet.
@@ -173,7 +159,8 @@ impl Socket {
             in_flight: 0,
             tx_budget: DEFAULT_TX_BUDGET,
             zero_copy: false,
-            napi: false,
+            mode_reason: None,
+            busy_poll: None,
         };
         let fd = socket.try_clone_fd()?;
         socket.zero_copy = sys::is_zero_copy(&fd).context("XDP_OPTIONS")?;
@@ -183,15 +170,19 @@ impl Socket {
         }
         if let Some(microseconds) = options.busy_poll_us {
             sys::prefer_busy_poll(&fd, microseconds, BUSY_POLL_BUDGET).context("SO_PREFER_BUSY_POLL")?;
+            socket.busy_poll = Some(Duration::from_micros(microseconds.into()));
         }
-        socket.napi = sys::incoming_napi_id(&fd).unwrap_or(0) != 0;
         Ok(socket)
     }
 
     /// Another handle on the same socket, for the XSKMAP and for statistics. The queue is free only when it is closed too.
     pub fn try_clone_fd(&self) -> io::Result<OwnedFd> {
+        self.fd().try_clone_to_owned()
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor stays open for as long as `self.rx`, which outlives the borrow.
-        unsafe { BorrowedFd::borrow_raw(self.rx.fd().as_raw_fd()) }.try_clone_to_owned()
+        unsafe { BorrowedFd::borrow_raw(self.rx.fd().as_raw_fd()) }
     }
 
     /// Whether the driver receives straight into the UMEM.
@@ -200,10 +191,10 @@ impl Socket {
         self.zero_copy
     }
 
-    /// Whether the queue has a NAPI instance that busy polling could drive.
+    /// Why it is in copy mode though zero-copy was asked for: what the system said.
     #[must_use]
-    pub fn has_napi(&self) -> bool {
-        self.napi
+    pub fn mode_reason(&self) -> Option<&str> {
+        self.mode_reason.as_deref()
     }
 
     /// Frames that the kernel has to send, or has sent without having said so.
@@ -218,7 +209,7 @@ impl Socket {
     /// written to the buffer's beginning, or `None` to drop the frame.
     #[inline]
     pub fn exchange(&mut self, mut reply: impl FnMut(&mut [u8], usize) -> Option<usize>) -> Exchange {
-        self.reclaim();
+        let completed = self.reclaim();
         // SAFETY: the ring and the batch are this socket's; the kernel hands out only descriptors of its UMEM.
         let received = unsafe { self.rx.consume(&mut self.batch) };
         let (mut sent, mut spared) = (0, 0);
@@ -245,19 +236,86 @@ impl Socket {
         self.refill(spared);
         self.send(sent);
         let stalled = self.kick();
-        Exchange { received: count(received), sent: count(sent), stalled }
+        Exchange { received: count(received), sent: count(sent), completed, stalled }
     }
 
     /// Sleeps until a frame arrives or the time is over, and wakes a driver that waits for the fill or the TX ring.
+    ///
+    /// With busy polling the NIC is polled first. poll(2) does not do that for an AF_XDP socket, recvfrom(2) does (`xsk_recvmsg` runs the
+    /// queue's NAPI once). Every way through ends in one of the two, since the driver takes the memory for the kernel's own packets
+    /// from the fill ring as well: asleep, it would lose ping and ssh, not only DNS.
     pub fn wait(&mut self, timeout: Duration) {
+        if let Some(busy_poll) = self.busy_poll {
+            let until = Instant::now() + busy_poll;
+            loop {
+                self.poll_nic();
+                if self.rx.nb_avail_exact() > 0 {
+                    return;
+                }
+                if Instant::now() >= until {
+                    break;
+                }
+            }
+            if self.in_flight > 0 {
+                // poll(2) would wake the driver, and so hide that busy polling does not serve the TX ring here.
+                thread::sleep(NAP);
+                return;
+            }
+        }
         let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
         // A failed poll is a socket whose device has gone; the worker's next look at its stop flag is all that can be done.
-        let _ = self.rx.poll(timeout_ms);
+        let arrived = self.rx.poll(timeout_ms);
+        if !matches!(arrived, Ok(true)) && self.is_unfilled() {
+            self.nudge();
+        }
     }
 
-    /// Moves frames that were sent from the completion ring to the fill ring.
+    /// Whether the driver has no frame to receive into, though the fill ring has some. In copy mode it needs none.
+    pub fn is_unfilled(&mut self) -> bool {
+        let taken = self.fill.nb_free_exact();
+        self.zero_copy && taken < self.ring_frames && taken <= self.in_flight + self.rx.nb_avail_exact()
+    }
+
+    /// Runs the queue's NAPI once although busy polling is off: this has the driver look at the fill ring. Some drivers' wake-up reaches the
+    /// TX queue's interrupt alone, so that a NIC whose RX queue has an interrupt of its own would never begin to receive.
+    fn nudge(&self) {
+        // Without the capability to do so the wake-up has to be enough.
+        if sys::set_busy_poll(self.fd(), true).is_ok() {
+            self.poll_nic();
+            let _ = sys::set_busy_poll(self.fd(), false);
+        }
+    }
+
+    /// Ends busy polling, and returns whether it was on. From then on interrupts drive the queue.
+    ///
+    /// With SO_PREFER_BUSY_POLL the kernel leaves the driver alone when a zero-copy socket asks to send (`xsk_no_wakeup`), and counts on
+    /// the RX queue's NAPI. A NIC whose TX queue has an interrupt, and so a NAPI, of its own then sends nothing.
+    pub fn give_up_busy_poll(&mut self) -> bool {
+        let was_on = self.busy_poll.take().is_some();
+        if was_on {
+            // It cannot fail: both options were set before, and anybody may lower them.
+            let _ = sys::stop_busy_poll(self.fd());
+        }
+        was_on
+    }
+
+    /// Has the kernel send what is in the TX ring, whatever the ring's flags say.
+    pub fn push(&mut self) {
+        // What was late is looked at again; there is nothing else to do about an error.
+        let _ = self.tx.wakeup();
+        let _ = self.rx.poll(0);
+    }
+
+    /// Runs the queue's NAPI once from here, if SO_BUSY_POLL is on.
+    fn poll_nic(&self) {
+        // Nothing is read: an AF_XDP socket's frames are in its ring.
+        let _ = recv(self.rx.fd().as_raw_fd(), &mut [], MsgFlags::MSG_DONTWAIT);
+    }
+
+    /// Moves frames that were sent from the completion ring to the fill ring, and returns their number.
     #[inline]
-    fn reclaim(&mut self) {
+    fn reclaim(&mut self) -> u32 {
+        let before = self.in_flight;
         while self.in_flight > 0 {
             // SAFETY: the ring is this socket's, and what comes out of it is in no other ring.
             let completed = unsafe { self.completion.consume(&mut self.spare) };
@@ -267,9 +325,10 @@ impl Socket {
                 break;
             }
         }
+        before - self.in_flight
     }
 
-    /// Gives the first `frames` of `spare` to the fill ring.
+    /// Gives the first `frames` of `spare` to the fill ring, and wakes the driver if it waits for it: also when there is nothing to give.
     #[inline]
     fn refill(&mut self, frames: usize) {
         // SAFETY: these frames just came out of the RX batch or the completion ring, and nothing else refers to them.
@@ -277,7 +336,10 @@ impl Socket {
         debug_assert_eq!(filled, frames, "a ring holds every frame");
         if self.fill.needs_wakeup() {
             // A driver that found the ring empty waits to be told. The kernel's own packets may depend on it.
-            let _ = self.rx.poll(0);
+            match self.busy_poll {
+                Some(_) => self.poll_nic(),
+                None => drop(self.rx.poll(0)),
+            }
         }
     }
 
@@ -320,65 +382,9 @@ fn count(frames: usize) -> u32 {
     frames as u32
 }
 
-fn errno(error: &anyhow::Error) -> Option<i32> {
-    error.chain().find_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error())
-}
-
-/// Says what was attempted, what the system answered and what to do.
-fn explain(error: anyhow::Error, interface: &str, queue: u32, options: &Options) -> anyhow::Error {
-    let remedy = match errno(&error) {
-        Some(libc::EBUSY) => {
-            "another AF_XDP socket has this queue: stop its owner, or leave the queue out with --queues"
-        }
-        Some(libc::EOPNOTSUPP | libc::EINVAL) if options.zero_copy == ZeroCopy::On => {
-            "the driver or this kernel has no zero-copy here: use --zero-copy auto"
-        }
-        Some(libc::EINVAL) => {
-            "the queue may not exist, or the driver cannot give it to AF_XDP: see `ethtool -l` for the channels"
-        }
-        Some(libc::EPERM) => {
-            "it needs CAP_NET_RAW, and CAP_NET_ADMIN for zero-copy: run it as root or give it these capabilities"
-        }
-        Some(libc::ENOBUFS | libc::ENOMEM) => {
-            "too little lockable memory for its frames: raise the memlock limit (LimitMEMLOCK=infinity, `ulimit -l`) or give it CAP_IPC_LOCK"
-        }
-        Some(libc::EPROTONOSUPPORT | libc::EAFNOSUPPORT) => {
-            "this kernel is built without AF_XDP (CONFIG_XDP_SOCKETS): use --io socket"
-        }
-        _ => return error.context(format!("cannot open an AF_XDP socket on queue {queue} of {interface}")),
-    };
-    anyhow!("cannot open an AF_XDP socket on queue {queue} of {interface}: {error:#}: {remedy}")
-}
-
 #[cfg(test)]
 mod tests {
     use std::ffi::c_void;
-
-    use super::*;
-
-    /// CASES 16: a ring size that is no power of two once ended start-up.
-    #[test]
-    fn case_16_ring_sizes_are_rounded_up() {
-        for (wanted, got) in [(0, 4096), (511, 4096), (4096, 4096), (4097, 8192), (5000, 8192), (u32::MAX, 1 << 20)] {
-            assert_eq!(ring_frames(wanted), got, "{wanted}");
-        }
-    }
-
-    #[test]
-    fn frames_are_as_small_as_the_mtu_allows() {
-        for (mtu, size) in [
-            (1280, Some(2048)),
-            (1500, Some(2048)),
-            (1770, Some(2048)),
-            (1771, Some(4096)),
-            (3818, Some(4096)),
-            (3819, None),
-            (9000, None),
-        ] {
-            assert_eq!(frame_size(mtu), size, "{mtu}");
-        }
-        assert_eq!(frame_size(mtu_max()), Some(4096));
-    }
 
     /// CASES 23: ring indices are 32 bits and wrap after 2^32 frames, which at a million a second is an hour and twelve minutes.
     ///

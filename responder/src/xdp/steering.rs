@@ -133,12 +133,14 @@ impl Steering {
         self.sockets.set(queue, socket, 0).with_context(|| format!("giving the frames of queue {queue} to its socket"))
     }
 
+    /// Gives the frames of a receive queue to the kernel.
+    pub fn clear_slot(&mut self, queue: u32) -> anyhow::Result<()> {
+        self.sockets.unset(queue).with_context(|| format!("taking the socket of queue {queue} away"))
+    }
+
     /// Gives the frames of all receive queues to the kernel.
     pub fn clear_slots(&mut self) -> anyhow::Result<()> {
-        for queue in 0..self.sockets.len() {
-            self.sockets.unset(queue).with_context(|| format!("taking the socket of queue {queue} away"))?;
-        }
-        Ok(())
+        (0..self.sockets.len()).try_for_each(|queue| self.clear_slot(queue))
     }
 
     /// Serves a destination address, or all that share its first `prefix_len` bits, at these ports and no others. The longest prefix

@@ -4,7 +4,7 @@
 //! Where a queue has no interrupt (veth) or its CPU is taken, the worker gets the next free CPU. Two workers share a CPU only
 //! when there are more queues than CPUs.
 //!
-//! What it does not do: move interrupts, or pin threads (the worker pins itself).
+//! What it does not do: move interrupts, or pin threads (the worker pins itself; when its queue's interrupt moves, the control thread moves it).
 
 use std::{collections::BTreeMap, fs, path::Path};
 
@@ -99,8 +99,8 @@ pub fn interrupts(interface: &str) -> BTreeMap<u32, usize> {
         .collect()
 }
 
-/// Finds queue -> interrupt in the text of /proc/interrupts. Drivers name them `eth0-TxRx-3`, `eth0-rx-3`, `virtio1-input.3`,
-/// `mlx5_comp3@pci:...`: the device's name, then a word that is not only about transmit, then the queue's number.
+/// Finds queue -> interrupt in the text of /proc/interrupts. Drivers name them `eth0-TxRx-3`, `eth0-rx-3`, `eth0-rxtx-3`,
+/// `i40e-eth0-TxRx-3`, `virtio1-input.3`, `mlx5_comp3@pci:0000:01:00.0`: the device, a word that is about receiving, the queue's number.
 fn receive_interrupts(table: &str, names: &[&str]) -> Vec<(u32, u32)> {
     let mut found = Vec::new();
     for line in table.lines() {
@@ -109,15 +109,25 @@ fn receive_interrupts(table: &str, names: &[&str]) -> Vec<(u32, u32)> {
             continue;
         };
         let Some(action) = words.next_back() else { continue };
-        let Some(role) = names.iter().find_map(|name| action.strip_prefix(name)?.strip_prefix('-')) else { continue };
+        let Some(role) = names.iter().find_map(|name| role(action, name)) else { continue };
         let role = role.to_ascii_lowercase();
-        let transmit_only = role.starts_with("tx-") || role.starts_with("output");
+        let other = ["output", "event", "config", "mgmnt", "async"].iter().any(|word| role.starts_with(word));
+        let transmit_only = role.starts_with("tx-") && !role.contains("rx");
         let digits = role.len() - role.trim_end_matches(|letter: char| letter.is_ascii_digit()).len();
-        if let (false, Ok(queue)) = (transmit_only, role[role.len() - digits..].parse()) {
+        if let (false, Ok(queue)) = (transmit_only || other, role[role.len() - digits..].parse()) {
             found.push((queue, interrupt));
         }
     }
     found
+}
+
+/// What an interrupt is for, if it is the device's: what follows its name, or `comp3` of `mlx5_comp3@pci:DEVICE`.
+fn role<'a>(action: &'a str, device: &str) -> Option<&'a str> {
+    if let Some((role, bus)) = action.split_once("@pci:") {
+        return role.split_once('_').map(|(_driver, role)| role).filter(|_| bus == device);
+    }
+    let (before, role) = action.split_once(&format!("{device}-"))?;
+    (before.is_empty() || before.ends_with('-')).then_some(role)
 }
 
 /// CPUs for a message: `0, 1, 2`.
@@ -158,6 +168,15 @@ mod tests {
     }
 
     #[test]
+    fn when_an_interrupt_moves_the_others_stay() {
+        let before = cpus(&[0, 1, 2], &[0, 1, 2, 3], None, &[(0, 2), (1, 0), (2, 3)]);
+        let after = cpus(&[0, 1, 2], &[0, 1, 2, 3], None, &[(0, 1), (1, 0), (2, 3)]);
+        assert_eq!((before[0].0, after[0].0, &before[1..]), (2, 1, &after[1..]));
+        // Onto a CPU that is taken: there it would share, so it goes where there is room.
+        assert_eq!(cpus(&[0, 1], &[0, 1, 2], None, &[(0, 0), (1, 0)]), [(0, false), (2, false)]);
+    }
+
+    #[test]
     fn without_interrupts_from_the_last_cpu_down() {
         assert_eq!(cpus(&[0, 1], &[0, 1], None, &[]), [(1, false), (0, false)]);
     }
@@ -191,9 +210,20 @@ mod tests {
              42:          0          0  PCI-MSI 1-edge      eth0-rx-1\n\
              43:          0          0  PCI-MSI 1-edge      eth0-tx-1\n\
              44:          0          0  PCI-MSI 1-edge      eth01-TxRx-7\n\
+             45:          0          0  PCI-MSI 1-edge      ens3-rxtx-0\n\
+             46:          0          0  PCI-MSI 1-edge      ens3-rxtx-1\n\
+             47:          0          0  PCI-MSI 1-edge      ens3-event-2\n\
+             48:          0          0  PCI-MSI 1-edge      i40e-ens4-TxRx-5\n\
+             49:          0          0  PCI-MSI 1-edge      ens5-Tx-Rx-0\n\
+             50:          0          0  PCI-MSI 1-edge      mlx5_comp3@pci:0000:01:00.0\n\
+             51:          0          0  PCI-MSI 1-edge      mlx5_async0@pci:0000:01:00.0\n\
             NMI:          0          0   Non-maskable interrupts\n";
         assert_eq!(receive_interrupts(table, &["virtio1"]), [(0, 25), (1, 27)]);
         assert_eq!(receive_interrupts(table, &["eth0"]), [(0, 41), (1, 42)]);
+        assert_eq!(receive_interrupts(table, &["ens3"]), [(0, 45), (1, 46)]);
+        assert_eq!(receive_interrupts(table, &["ens4"]), [(5, 48)]);
+        assert_eq!(receive_interrupts(table, &["ens5"]), [(0, 49)]);
+        assert_eq!(receive_interrupts(table, &["ens6", "0000:01:00.0"]), [(3, 50)]);
         assert_eq!(receive_interrupts("", &["eth0"]), []);
     }
 }

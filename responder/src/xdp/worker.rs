@@ -9,12 +9,17 @@ use std::{
         atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering::Relaxed},
     },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
 
-use super::{socket::Socket, topology::Placement};
+use super::{
+    nic,
+    socket::Socket,
+    topology::Placement,
+    watch::{Overdue, TxWatch},
+};
 use crate::{
     answer::{Outcome, Transport},
     counters::{Counters, DropReason, add},
@@ -26,9 +31,11 @@ use crate::{
 
 /// How long an idle worker sleeps before it looks at its stop flag and at frames the kernel has not sent.
 const IDLE: Duration = Duration::from_millis(100);
+/// The same while replies are on their way, so that it is noticed in time when they stay behind.
+const IDLE_IN_FLIGHT: Duration = Duration::from_millis(20);
 
 /// Turns frames into replies: the service and what the guard must know.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Handler {
     service: Service,
     state: State,
@@ -82,14 +89,25 @@ pub struct Observed {
     /// Replies by the CPU they were sent from, as the worker found itself on it.
     sent_from: Box<[AtomicU64]>,
     thread: AtomicI32,
+    /// Busy polling left replies in the TX ring and was given up.
+    pub busy_poll_given_up: AtomicBool,
+    /// Replies stay in the TX ring whatever is done.
+    pub stuck: AtomicBool,
+    /// The driver takes no frames to receive into, as of the last time the worker was idle.
+    pub unfilled: AtomicBool,
 }
 
 impl Observed {
-    fn new(cpus: usize) -> Self {
+    /// Nothing seen yet. `cpus` is the number of CPUs that replies may be sent from.
+    #[must_use]
+    pub fn new(cpus: usize) -> Self {
         Self {
             counters: Counters::default(),
             sent_from: (0..cpus).map(|_| AtomicU64::new(0)).collect(),
             thread: AtomicI32::new(0),
+            busy_poll_given_up: AtomicBool::new(false),
+            stuck: AtomicBool::new(false),
+            unfilled: AtomicBool::new(false),
         }
     }
 
@@ -115,32 +133,34 @@ impl Observed {
 /// A running worker. Dropping it stops and joins the thread, which gives the queue back.
 #[derive(Debug)]
 pub struct Worker {
-    /// Its queue and CPU.
-    pub placement: Placement,
-    observed: Arc<Observed>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Worker {
-    /// Starts a thread on the placement's CPU that serves `socket`. `cpus` is the number of CPUs that replies may be sent from.
-    pub fn start(placement: Placement, socket: Socket, handler: Handler, cpus: usize) -> Result<Self> {
-        let observed = Arc::new(Observed::new(cpus));
+    /// Starts a thread on the placement's CPU that serves `socket`, a queue of `interface`, and writes what it does to `observed`.
+    pub fn start(
+        interface: &str,
+        placement: Placement,
+        socket: Socket,
+        handler: Handler,
+        observed: &Arc<Observed>,
+    ) -> Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         let (pinned, is_pinned) = std::sync::mpsc::channel();
         let thread = thread::Builder::new()
             .name(format!("queue {}", placement.queue))
             .spawn({
-                let (observed, stop) = (Arc::clone(&observed), Arc::clone(&stop));
+                let (observed, stop, interface) = (Arc::clone(observed), Arc::clone(&stop), interface.to_owned());
                 move || {
                     observed.thread.store(sys::thread_id(), Relaxed);
                     // The receiver waits for exactly this message.
                     let _ = pinned.send(core_affinity::set_for_current(core_affinity::CoreId { id: placement.cpu }));
-                    run(socket, handler, &observed, &stop);
+                    run(&interface, socket, handler, &observed, &stop);
                 }
             })
             .with_context(|| format!("cannot start the worker of queue {}", placement.queue))?;
-        let worker = Self { placement, observed, stop, thread: Some(thread) };
+        let worker = Self { stop, thread: Some(thread) };
         let pinned =
             is_pinned.recv().with_context(|| format!("the worker of queue {} ended at once", placement.queue))?;
         ensure!(pinned, "cannot pin the worker of queue {} to CPU {}", placement.queue, placement.cpu);
@@ -150,12 +170,6 @@ impl Worker {
     /// Asks the thread to end, which it does within a moment. Dropping the worker waits for it.
     pub fn stop(&self) {
         self.stop.store(true, Relaxed);
-    }
-
-    /// Its counters and where it runs.
-    #[must_use]
-    pub fn observed(&self) -> &Observed {
-        &self.observed
     }
 }
 
@@ -170,7 +184,8 @@ impl Drop for Worker {
 }
 
 /// The worker's loop: one batch, one look at the flag, sleep when there was nothing.
-fn run(mut socket: Socket, mut handler: Handler, observed: &Observed, stop: &AtomicBool) {
+fn run(interface: &str, mut socket: Socket, mut handler: Handler, observed: &Observed, stop: &AtomicBool) {
+    let mut watch = TxWatch::default();
     while !stop.load(Relaxed) {
         handler.refresh();
         let exchange = socket.exchange(|frame, length| {
@@ -179,12 +194,36 @@ fn run(mut socket: Socket, mut handler: Handler, observed: &Observed, stop: &Ato
         if exchange.stalled {
             observed.counters.stall();
         }
+        if socket.in_flight() > 0 && exchange.completed == 0 {
+            overdue(interface, &mut socket, &mut watch, observed);
+        } else if watch.progress() {
+            observed.stuck.store(false, Relaxed);
+        }
         if exchange.received == 0 {
-            socket.wait(IDLE);
+            socket.wait(if socket.in_flight() > 0 { IDLE_IN_FLIGHT } else { IDLE });
+            observed.unfilled.store(socket.is_unfilled(), Relaxed);
             continue;
         }
         observed.counters.batch(exchange.received, exchange.sent);
         observed.counters.slipped(handler.state.take_slipped());
         observed.sent(sys::current_cpu(), exchange.sent);
+    }
+}
+
+/// Replies are in flight and none has left since the last batch: usual for a moment, wrong for longer.
+fn overdue(interface: &str, socket: &mut Socket, watch: &mut TxWatch, observed: &Observed) {
+    match watch.waiting(Instant::now()) {
+        Overdue::No => {}
+        // Without a link a NIC may keep what it has.
+        Overdue::Late | Overdue::Dead if !nic::has_carrier(interface) => {
+            watch.progress();
+        }
+        Overdue::Late => {
+            if socket.give_up_busy_poll() {
+                observed.busy_poll_given_up.store(true, Relaxed);
+            }
+            socket.push();
+        }
+        Overdue::Dead => observed.stuck.store(true, Relaxed),
     }
 }
