@@ -213,6 +213,36 @@ mod tests {
     }
 
     #[test]
+    fn flags_win_over_keys_and_a_directory_has_zones() {
+        let folder = std::env::temp_dir().join(format!("responder-config-{}", std::process::id()));
+        fs::create_dir_all(folder.join("zones")).unwrap();
+        for name in ["b.zone", "a.example.zone", "c.zone~", ".zone", ".d.zone", "e"] {
+            fs::write(folder.join("zones").join(name), "").unwrap();
+        }
+        let file = folder.join("r.toml");
+        let text = "interfaces = [\"a\"]\nio = \"xdp\"\nqueues = \"1\"\nzone_directory = \"zones\"\n[zones]\nx = \"f\"";
+        fs::write(&file, text).unwrap();
+        let line = format!("--config {} --io socket --iface b --queues all", file.display());
+        let found = config(&line).unwrap();
+        assert_eq!(
+            (found.interfaces.as_slice(), found.io, found.queues.clone()),
+            (&["b".to_owned()][..], Io::Socket, None)
+        );
+        let zones: Vec<&str> = found.zones.iter().map(|zone| zone.name.as_str()).collect();
+        assert_eq!(zones, ["x", "a.example", "b"]);
+        assert_eq!(found.zones[1].file, folder.join("zones/a.example.zone"));
+
+        // A later look finds what has changed since, with the same flags.
+        fs::write(&file, text.replace("\"a\"", "\"c\"").replace("\"1\"", "\"2\"").replace("xdp", "socket")).unwrap();
+        let again = found.read_again().unwrap();
+        assert!(found.needs_restart(&again).is_empty(), "{:?}", found.needs_restart(&again));
+        let unflagged = config(&format!("--config {}", file.display())).unwrap();
+        assert_eq!(found.needs_restart(&unflagged), ["interfaces", "queues"]);
+        fs::remove_dir_all(&folder).unwrap();
+        assert!(format!("{:#}", config(&line).unwrap_err()).starts_with("cannot read the configuration file"));
+    }
+
+    #[test]
     fn what_is_wrong_is_named() {
         let cases = [
             ("--zone a=b", "--io xdp needs an interface"),

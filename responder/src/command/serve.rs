@@ -52,13 +52,19 @@ pub fn run(flags: Serve) -> Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
-    let (service, zones, contents) = load(&config)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the control thread's runtime")?;
+    let hangup = {
+        // Before the zones are loaded, which takes a while and must not be ended by it.
+        let _context = runtime.enter();
+        signal(SignalKind::hangup()).context("cannot watch for SIGHUP")?
+    };
+    let (service, zones, contents) = load(&config)?;
+    let reloader = Reloader::new(&config, contents);
     // TCP's tasks share their state within this one thread.
-    LocalSet::new().block_on(&runtime, serve(&config, service, zones, contents))?;
+    LocalSet::new().block_on(&runtime, serve(&config, service, zones, reloader, hangup))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -83,7 +89,13 @@ fn load(config: &Config) -> Result<(Service, Option<Published>, Contents)> {
     Ok((Service::Dns(zones.view()), Some(zones), contents))
 }
 
-async fn serve(config: &Config, service: Service, zones: Option<Published>, contents: Contents) -> Result<()> {
+async fn serve(
+    config: &Config,
+    service: Service,
+    zones: Option<Published>,
+    mut reloader: Reloader,
+    mut hangup: Signal,
+) -> Result<()> {
     let mut monitor = Monitor::open()?;
     let mut interfaces = Vec::with_capacity(config.interfaces.len());
     for name in &config.interfaces {
@@ -95,8 +107,6 @@ async fn serve(config: &Config, service: Service, zones: Option<Published>, cont
     }
     let mut control = Control::listen(&config.control)?;
     let mut stop = Signals::new()?;
-    let mut hangup = signal(SignalKind::hangup()).context("cannot watch for SIGHUP")?;
-    let mut reloader = Reloader::new(config, contents);
 
     let mut server = Server::start(config, service, zones, &interfaces)?;
     let mut tick = tokio::time::interval(TICK);
