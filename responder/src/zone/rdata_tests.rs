@@ -213,6 +213,8 @@ fn data_that_is_wrong() {
         ("NSAP 0x470", "\"0x470\": expected 0x and pairs of hexadecimal digits"),
         ("WKS 1.2.3.4 TCP smtp", "\"smtp\": expected the number of a port"),
         ("HIP \\# 4 04020003", "these bytes are no HIP record"),
+        ("RT \\# 5 0001 c00c00", "these bytes are no RT record"),
+        ("RT \\# 4 0001 0161", "these bytes are no RT record"),
         ("APL \\# 4 00010804", "these bytes are no APL record"),
         ("UINFO x", "this type is written in the generic form alone: expected \\# LENGTH HEX (RFC 3597 section 5)"),
         // RFC 9460 appendix D.3: failure cases.

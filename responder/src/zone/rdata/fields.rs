@@ -8,7 +8,7 @@ use domain::{
 };
 
 use super::{ScanError, Tokens, shown, type_of};
-use crate::wire::name::Name;
+use crate::wire::name::NAME_MAX;
 
 /// A field of record data.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,7 @@ impl Field {
             Self::U32 | Self::V4 => Some(4),
             Self::Locator | Self::U64 => Some(8),
             Self::Dashed(count) => Some(count),
-            Self::Name => Name::parse(bytes, 0).map(|name| name.bytes().len()),
+            Self::Name => name_len(bytes),
             Self::Text => Some(1 + usize::from(*bytes.first()?)),
             Self::Texts => {
                 let mut length = 1 + usize::from(*bytes.first()?);
@@ -197,6 +197,18 @@ impl Tokens<'_> {
     fn rtype(&mut self) -> Result<u16, ScanError> {
         let token = self.take()?;
         type_of(token).ok_or_else(|| ScanError::new(format!("{} is no record type", shown(token))))
+    }
+}
+
+/// The length of the name at the start of some data, if it is whole and not compressed.
+pub(super) fn name_len(bytes: &[u8]) -> Option<usize> {
+    let mut length = 0;
+    loop {
+        match usize::from(*bytes.get(length)?) {
+            0 => return Some(length + 1).filter(|length| *length <= NAME_MAX),
+            label @ 1..=63 => length += 1 + label,
+            _ => return None,
+        }
     }
 }
 

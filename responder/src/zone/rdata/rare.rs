@@ -9,8 +9,7 @@ use domain::{
     utils::{base16, base64},
 };
 
-use super::{ScanError, Tokens};
-use crate::wire::name::Name;
+use super::{ScanError, Tokens, fields::name_len};
 
 /// RFC 1035 section 3.4.2: an address, a protocol, and ports as a bitmap.
 pub(super) fn read_wks(tokens: &mut Tokens<'_>, bytes: &mut Vec<u8>) -> Result<(), ScanError> {
@@ -131,8 +130,8 @@ pub(super) fn is_hip(bytes: &[u8]) -> bool {
     let fixed = usize::from(*tag_len) + usize::from(u16::from_be_bytes([*high, *low]));
     let Some(mut names) = rest.get(fixed..) else { return false };
     while !names.is_empty() {
-        let Some(name) = Name::parse(names, 0) else { return false };
-        names = &names[name.bytes().len()..];
+        let Some(length) = name_len(names) else { return false };
+        names = &names[length..];
     }
     true
 }
@@ -175,5 +174,5 @@ pub(super) fn is_relay(bytes: &[u8]) -> bool {
 
 /// Whether all of the bytes are one name that is not compressed.
 fn is_name(bytes: &[u8]) -> bool {
-    Name::parse(bytes, 0).is_some_and(|name| name.bytes().len() == bytes.len() && !name.bytes().is_empty())
+    name_len(bytes) == Some(bytes.len())
 }
