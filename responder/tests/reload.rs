@@ -181,6 +181,26 @@ fn a_zone_with_an_error_stays_in_service_and_the_reply_and_the_log_say_so() {
 }
 
 #[test]
+fn a_server_that_reloads_answers_the_control_socket_and_queries() {
+    let server = Server::start("busy");
+    server.write("a.zone", &(zone(2) + "$GENERATE 1-50000 h$ A 10.0.0.1\n"));
+    thread::scope(|scope| {
+        let reload = scope.spawn(|| server.reload(&[]));
+        let socket = server.socket();
+        let mut meanwhile = 0;
+        while !reload.is_finished() {
+            let status = server.run(&["status"]);
+            assert!(status.status.success(), "{status:?}");
+            server.versions(&socket, b'b');
+            meanwhile += usize::from(!reload.is_finished());
+        }
+        let (text, clean) = reload.join().unwrap();
+        assert!(clean && text.contains("zone a.: serial 1 -> 2, 50003 names, 50004 records"), "{text}");
+        assert!(meanwhile > 0, "the reload took no time");
+    });
+}
+
+#[test]
 fn sighup_reloads_zones_and_rules() {
     let server = Server::start("sighup");
     let socket = server.socket();
