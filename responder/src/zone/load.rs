@@ -262,8 +262,14 @@ impl Loader {
         if word.first() == Some(&b'$') && !first.quoted && !blank {
             return self.directive(text, tokens, depth);
         }
-        let origin = self.origin.clone();
-        let mut words = Tokens::new(text, tokens, &origin);
+        let origin = std::mem::take(&mut self.origin);
+        let result = self.record(text, tokens, blank, &origin);
+        self.origin = origin;
+        result
+    }
+
+    fn record(&mut self, text: &[u8], tokens: &[Token], blank: bool, origin: &[u8]) -> Result<(), DataError> {
+        let mut words = Tokens::new(text, tokens, origin);
         if !blank {
             let owner = words.name().map_err(|error| at(0, error))?;
             self.owner(owner);
@@ -458,17 +464,22 @@ impl Loader {
         let mut records = std::mem::take(&mut self.content.records);
         let content = &self.content;
         records.sort_by(|a, b| content.owner(a).cmp(content.owner(b)).then(a.rtype.cmp(&b.rtype)));
-        // RFC 2181 section 5: the same record twice is one record.
+        // RFC 2181 section 5: the same record twice is one record. Most RRsets have one, which is compared with nothing.
         let mut seen: HashSet<Cow<'_, [u8]>> = HashSet::new();
         let mut last: Option<Record> = None;
         records.retain(|record| {
-            let same_set =
-                last.is_some_and(|last| last.rtype == record.rtype && content.owner(&last) == content.owner(record));
-            if !same_set {
+            let data = |record: &Record| rdata::canonical(record.rtype, content.data(record));
+            let before = last.replace(*record);
+            let before =
+                before.filter(|before| before.rtype == record.rtype && content.owner(before) == content.owner(record));
+            let Some(before) = before else {
                 seen.clear();
+                return true;
+            };
+            if seen.is_empty() {
+                seen.insert(data(&before));
             }
-            last = Some(*record);
-            seen.insert(rdata::canonical(record.rtype, content.data(record)))
+            seen.insert(data(record))
         });
         self.content.records = records;
         if self.errors.is_empty() {
