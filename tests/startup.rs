@@ -119,13 +119,15 @@ fn case_08_a_signal_ends_it_with_nothing_left() {
 fn case_02_zero_copy_is_got_or_refused_and_auto_says_which() {
     let lab = lab(2);
     let sentence = refusal(&lab, &["--zero-copy", "on"]);
-    says(&sentence, &["queue 0 of server0", "zero-copy", "use --zero-copy auto"]);
-    for flag in ["auto", "off"] {
+    says(&sentence, &["queue 0 of server0", "driver veth on Linux ", "use --zero-copy auto"]);
+    for (flag, reason) in [("auto", Some("veth has no zero-copy")), ("off", None)] {
         let mut server = Server::start(&lab, &["--zero-copy", flag]);
         let status = server.status();
         let queues = status["interfaces"][0]["queues"].as_array().expect("the bypass runs");
         let modes: Vec<_> = queues.iter().map(|queue| queue["mode"].as_str()).collect();
         assert_eq!(modes, [Some("copy"), Some("copy")], "{flag}");
+        assert!(queues.iter().all(|queue| queue["mode_reason"].as_str() == reason), "{flag}");
+        assert!(!server.stderr().contains("copy mode"), "nobody expects more of veth: {}", server.stderr());
         assert!(server.stderr().contains("(copy)"), "{}", server.stderr());
         assert!(server.end(Signal::SIGTERM).success());
     }

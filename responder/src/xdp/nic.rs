@@ -157,7 +157,7 @@ mod tests {
             ("rx_queue_1_xdp_drops", 64),
             ("rx_queue_1_packets", 128),
             ("rx_queue_10_packets", 256),
-            ("rx1_packets", 512),
+            ("rx1_xdp_packets", 512),
             ("pkts rx OOB", 1024),
             ("rx_queue_1_alloc_failed", 2048),
         ];

@@ -60,23 +60,28 @@ pub fn allowed_cpus() -> Vec<usize> {
     core_affinity::get_core_ids().unwrap_or_default().iter().map(|core| core.id).collect()
 }
 
-/// The interrupt's CPU while it is free, then whatever is free, then round again.
+/// The interrupt's CPU while it has no more than its share of the workers, then whatever has the fewest.
 fn automatic(queues: &[u32], allowed: &[usize], interrupts: &BTreeMap<u32, usize>) -> Vec<usize> {
+    let share = queues.len().div_ceil(allowed.len().max(1));
     let mut load: BTreeMap<usize, usize> = allowed.iter().map(|cpu| (*cpu, 0)).collect();
     let mut placed: BTreeMap<u32, usize> = BTreeMap::new();
-    for round in 0..2 {
-        for queue in queues {
-            if placed.contains_key(queue) {
-                continue;
-            }
-            let own = interrupts.get(queue).copied().filter(|cpu| load.get(cpu) == Some(&0));
-            // First everyone who has an interrupt, so that nobody without one takes its CPU. Then the rest, from the last CPU
-            // down: CPU 0 does the machine's housekeeping and, on a veth pair, often the sender's work.
-            let free = || load.iter().rev().min_by_key(|(_, workers)| **workers).map(|(cpu, _)| *cpu);
-            let Some(cpu) = own.or_else(|| if round == 1 { free() } else { None }) else { continue };
-            *load.entry(cpu).or_default() += 1;
-            placed.insert(*queue, cpu);
+    // First everyone who has an interrupt, so that nobody without one takes its CPU.
+    for queue in queues {
+        if let Some(cpu) = interrupts.get(queue)
+            && let Some(workers) = load.get_mut(cpu).filter(|workers| **workers < share)
+        {
+            *workers += 1;
+            placed.insert(*queue, *cpu);
         }
+    }
+    // Then the rest, from the last CPU down: CPU 0 does the machine's housekeeping and, on a veth pair, often the sender's work.
+    for queue in queues {
+        if placed.contains_key(queue) {
+            continue;
+        }
+        let Some((cpu, workers)) = load.iter_mut().rev().min_by_key(|(_, workers)| **workers) else { continue };
+        *workers += 1;
+        placed.insert(*queue, *cpu);
     }
     queues.iter().map(|queue| placed[queue]).collect()
 }
@@ -185,6 +190,14 @@ mod tests {
     fn more_queues_than_cpus_share_and_say_so() {
         assert_eq!(cpus(&[0, 1, 2], &[0, 1], None, &[]), [(1, true), (0, false), (1, true)]);
         assert_eq!(cpus(&[0, 1, 2], &[0, 1], Some(&[1]), &[]), [(1, true), (1, true), (1, true)]);
+    }
+
+    #[test]
+    fn workers_that_must_share_stay_with_their_interrupts() {
+        let interrupts = [(0, 0), (1, 0), (2, 1), (3, 1)];
+        assert_eq!(cpus(&[0, 1, 2, 3], &[0, 1], None, &interrupts), [(0, true), (0, true), (1, true), (1, true)]);
+        let all_on_one = [(0, 0), (1, 0), (2, 0), (3, 0)];
+        assert_eq!(cpus(&[0, 1, 2, 3], &[0, 1], None, &all_on_one), [(0, true), (0, true), (1, true), (1, true)]);
     }
 
     #[test]

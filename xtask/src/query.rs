@@ -5,8 +5,8 @@ use std::{
     time::Duration,
 };
 
+use crate::lab::Lab;
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
-use xtask::lab::Lab;
 
 /// How long a reply may take.
 pub const REPLY_WITHIN: Duration = Duration::from_secs(3);
