@@ -5,33 +5,48 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr},
-    sync::{Arc, LazyLock},
+    sync::{LazyLock, Mutex},
 };
 
 use libfuzzer_sys::fuzz_target;
 use responder::{
-    guard::AddressList,
-    service::Service,
+    answer::policy::{AnyPolicy, Cookies, Order, Policy},
+    guard::{AddressList, cookie::Secrets, rrl},
+    latest::Latest,
+    service::{Rules, Service, State},
     wire::frame::Request,
     xdp::worker::Handler,
-    zone::{Source, Zones},
+    zone::{Published, Source, Zones},
 };
 
 const ROOM: usize = 2048 - 256;
 const MTU: u32 = 1500;
 
-static HANDLERS: LazyLock<[Handler; 2]> = LazyLock::new(|| {
+/// One with all checks and rules, one without.
+static HANDLERS: LazyLock<Mutex<[Handler; 2]>> = LazyLock::new(|| {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/zones/example.com.zone").into();
     let zones = Zones::load(&[Source { name: "example.com".into(), file }]).expect("the example zone loads");
     let own = AddressList::default();
     own.set([IpAddr::V4(Ipv4Addr::new(192, 0, 2, 53))]);
-    let service = Service::Dns(Arc::new(zones));
-    [true, false].map(|verify| Handler::new(service.clone(), own.view(), verify, MTU))
+    let service = Service::Dns(Published::new(zones).view());
+    let policy = Policy {
+        cookies: Cookies::On(Secrets::random()),
+        any: AnyPolicy::Hinfo,
+        rrset_order: Order::Rotate,
+        ..Policy::default()
+    };
+    let rrl = Some(rrl::Settings { rate: u32::MAX, ..rrl::Settings::default() });
+    let strict = Rules { policy, rrl, ..Rules::default() };
+    let handler = |(verify, rules)| {
+        let state = State::new(&Latest::new(rules), 1, MTU);
+        Handler::new(service.clone(), state, own.view(), verify, MTU)
+    };
+    Mutex::new([(true, strict), (false, Rules::default())].map(handler))
 });
 
 fuzz_target!(|bytes: &[u8]| {
     let length = bytes.len().min(ROOM);
-    for handler in HANDLERS.iter() {
+    for handler in HANDLERS.lock().expect("no panic goes unseen").iter_mut() {
         let mut frame = [0; ROOM];
         frame[..length].copy_from_slice(&bytes[..length]);
         let Ok(reply_length) = handler.reply(&mut frame, length) else { continue };

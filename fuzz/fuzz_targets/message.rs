@@ -1,4 +1,4 @@
-//! Any bytes as a DNS message, over UDP and TCP.
+//! Any bytes as a DNS message, over UDP and TCP, by the default policy and by one with all that can be chosen.
 //!
 //! Asserts that a reply has the query's ID and is a response, keeps to every bound, and that its counts, lengths and pointers come out at its
 //! end. The first two bytes choose the bounds.
@@ -8,9 +8,27 @@ use std::sync::LazyLock;
 
 use libfuzzer_sys::fuzz_target;
 use responder::{
-    answer::{Limits, Outcome, Transport, respond},
+    answer::{
+        Asked, Limits, Outcome, Transport, finished,
+        policy::{AnyPolicy, Cookies, Identifier, Policy},
+        respond_to,
+    },
+    guard::cookie::Secrets,
     zone::Zones,
 };
+
+static POLICIES: LazyLock<[Policy; 2]> = LazyLock::new(|| {
+    let identifier = || Some(Identifier::new(*b"fuzzed").expect("it is short"));
+    let rich = Policy {
+        nsid: identifier(),
+        identity: identifier(),
+        version: identifier(),
+        cookies: Cookies::Required(Secrets { current: [1; 16], previous: Some([2; 16]) }),
+        any: AnyPolicy::Hinfo,
+        ..Policy::DEFAULT
+    };
+    [Policy::DEFAULT, rich]
+});
 
 static ZONES: LazyLock<[Zones; 2]> = LazyLock::new(|| {
     let example = include_bytes!("../../examples/zones/example.com.zone");
@@ -22,11 +40,13 @@ static ZONES: LazyLock<[Zones; 2]> = LazyLock::new(|| {
 
 fuzz_target!(|bytes: &[u8]| {
     let [room, payload, message @ ..] = bytes else { return };
-    for (zones, transport) in ZONES.iter().flat_map(|zones| [(zones, Transport::Udp), (zones, Transport::Tcp)]) {
+    let ways = [(0, Transport::Udp), (0, Transport::Tcp), (1, Transport::Udp), (1, Transport::Tcp)];
+    for (zones, (policy, transport)) in ZONES.iter().flat_map(|zones| ways.map(|way| (zones, way))) {
         let limits = Limits { transport, udp_payload_max: u16::from(*payload) * 32 };
         let mut buffer = message.to_vec();
         buffer.resize(message.len() + usize::from(*room) * 16, 0xaa);
-        let Outcome::Reply(length) = respond(zones, &mut buffer, message.len(), limits) else { continue };
+        let mut asked = Asked { policy: &POLICIES[policy], ..Asked::plainly(limits) };
+        let Outcome::Reply(length) = respond_to(zones, &mut buffer, message.len(), &mut asked) else { continue };
         assert!(length <= buffer.len());
         if transport == Transport::Udp {
             assert!(length <= usize::from(limits.udp_payload_max.max(512)));
@@ -34,6 +54,13 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(buffer[..2], message[..2], "the ID is the query's");
         assert_eq!(buffer[2] & 0xf9, message[2] & 0x79 | 0x80, "a response, with the opcode and RD of the query");
         walk(&buffer[..length]);
+        if policy == 1 {
+            finished::rotate(&mut buffer[..length], u32::from(*payload) << 24);
+            walk(&buffer[..length]);
+            let _ = finished::about(&buffer[..length], &asked.noted);
+            let length = finished::cut_short(&mut buffer[..length]);
+            walk(&buffer[..length]);
+        }
     }
 });
 

@@ -10,6 +10,16 @@
 //!
 //! Pure: no allocation, no I/O, no clock, and no panic for any bytes. What it does not do: DNSSEC, zone transfers, NOTIFY, updates.
 
+mod asked;
+mod edns;
+pub mod finished;
+mod made;
+pub mod policy;
+
+pub use asked::{Asked, Noted};
+pub use made::refuse;
+
+use self::{edns::Reason, policy::Policy};
 use crate::{
     counters::DropReason,
     wire::{
@@ -25,6 +35,7 @@ use crate::{
 /// QTYPEs and classes with a meaning here.
 mod code {
     pub(super) const CLASS_IN: u16 = 1;
+    pub(super) const TYPE_CNAME: u16 = 5;
     pub(super) const TYPE_DNAME: u16 = 39;
     pub(super) const TYPE_OPT: u16 = 41;
     pub(super) const TYPE_TKEY: u16 = 249;
@@ -66,18 +77,34 @@ pub enum Outcome {
     Drop(DropReason),
 }
 
-/// Answers the query in `message[..query_len]` in place; the rest of `message` is room for the reply.
+/// Answers the query in `message[..query_len]` in place, by the default policy; the rest of `message` is room for the reply.
 #[inline]
 pub fn respond(zones: &Zones, message: &mut [u8], query_len: usize, limits: Limits) -> Outcome {
+    respond_to(zones, message, query_len, &mut Asked::plainly(limits))
+}
+
+/// Answers the query in `message[..query_len]` in place, for whom and as `asked` says.
+#[inline]
+pub fn respond_to(zones: &Zones, message: &mut [u8], query_len: usize, asked: &mut Asked<'_>) -> Outcome {
     let Some(received) = message.get(..query_len) else { return Outcome::Drop(DropReason::NoRoom) };
     let mut name = Name::empty();
     let query = match Query::parse(received, &mut name) {
         Ok(query) => query,
-        Err(reject) => return rejected(message, reject, limits),
+        Err(reject) => return rejected(message, query_len, reject, asked),
     };
-    let reply = Reply { limit: limit(message.len(), query.edns, limits), message, query, name: &name, limits };
+    if let Some(edns) = query.edns
+        && !edns.options.is_none()
+    {
+        return edns::with_options(Some(zones), message, query, &name, asked);
+    }
+    from_zones(zones, Reply::new(message, query, &name, asked, &[]))
+}
+
+#[inline]
+fn from_zones(zones: &Zones, reply: Reply<'_>) -> Outcome {
+    let (query, name) = (reply.query, reply.name);
     if query.qclass == code::CLASS_IN
-        && let Some(answer) = zones.table.find(&name).and_then(|node| node.answer(query.qtype))
+        && let Some(answer) = zones.table.find(name).and_then(|node| node.answer(query.qtype))
     {
         return reply.answer(answer, 0);
     }
@@ -97,17 +124,20 @@ fn limit(room: usize, edns: Option<Edns>, limits: Limits) -> usize {
 
 /// Everything but a QNAME and QTYPE that exist.
 #[inline(never)]
-fn otherwise(zones: &Zones, reply: Reply<'_>) -> Outcome {
+fn otherwise(zones: &Zones, mut reply: Reply<'_>) -> Outcome {
     let (query, name) = (reply.query, reply.name);
     match query.qtype {
         code::TYPE_OPT | code::TYPE_TKEY | code::TYPE_TSIG => return reply.status(Rcode::FormErr),
         // Transfers come with a later version; until then they are refused, over UDP and TCP alike.
-        code::TYPE_AXFR | code::TYPE_IXFR => return reply.status(Rcode::Refused),
-        _ if query.qclass != code::CLASS_IN => return reply.status(Rcode::Refused),
+        code::TYPE_AXFR | code::TYPE_IXFR => return reply.refused(Reason::NotSupported),
+        _ if query.qclass != code::CLASS_IN => return reply.other_class(),
         _ => {}
     }
     let length = name.bytes().len();
-    match find(zones, name) {
+    let found = find(zones, name);
+    reply.note(zones, &found);
+    match found {
+        Found::Exact(node) | Found::Wildcard(node) if reply.is_hinfo(node) => reply.hinfo(),
         Found::Exact(node) => match typed(node, query.qtype) {
             Some(answer) => reply.answer(answer, 0),
             None => reply.no_data(zones, node),
@@ -118,11 +148,11 @@ fn otherwise(zones: &Zones, reply: Reply<'_>) -> Outcome {
         },
         Found::Cut(node) => match node.answer(ANY_OTHER) {
             Some(referral) => reply.answer(referral, length - node.name().len()),
-            None => reply.status(Rcode::ServFail),
+            None => reply.not_ready(),
         },
         Found::Dname(node) => reply.rewrite(node),
         Found::NoName(zone) => reply.no_name(zones, zone),
-        Found::NotOurs => reply.status(Rcode::Refused),
+        Found::NotOurs => reply.refused(Reason::NotAuthoritative),
     }
 }
 
@@ -205,12 +235,22 @@ struct Reply<'a> {
     message: &'a mut [u8],
     query: Query,
     name: &'a Name,
+    policy: &'a Policy,
+    noted: &'a mut Noted,
     limits: Limits,
     /// The largest length that may be sent.
     limit: usize,
+    /// What goes into the OPT record.
+    options: &'a [u8],
 }
 
-impl Reply<'_> {
+impl<'a> Reply<'a> {
+    #[inline]
+    fn new(message: &'a mut [u8], query: Query, name: &'a Name, asked: &'a mut Asked<'_>, options: &'a [u8]) -> Self {
+        let Asked { limits, policy, ref mut noted, .. } = *asked;
+        Self { limit: limit(message.len(), query.edns, limits), message, query, name, policy, noted, limits, options }
+    }
+
     /// Copies a rendered answer behind the question. `shift` is by how much the question is longer than the one it was rendered for.
     #[inline]
     fn answer(self, answer: Answer<'_>, shift: usize) -> Outcome {
@@ -248,7 +288,7 @@ impl Reply<'_> {
 
     /// The zone's SOA in the authority section.
     fn negative(self, zones: &Zones, zone: usize, rcode: Rcode) -> Outcome {
-        let Some(zone) = zones.zones.get(zone) else { return self.status(Rcode::ServFail) };
+        let Some(zone) = zones.zones.get(zone) else { return self.not_ready() };
         let start = self.query.question_end;
         let end = start + zone.soa.len();
         if end + self.opt_len() > self.limit {
@@ -266,12 +306,12 @@ impl Reply<'_> {
 
     /// Rewrites a name below a DNAME (RFC 6672 section 3.2): the DNAME record, and a CNAME made from it. The client asks on by itself.
     fn rewrite(self, node: Node<'_>) -> Outcome {
-        let Some(dname) = node.answer(code::TYPE_DNAME) else { return self.status(Rcode::ServFail) };
+        let Some(dname) = node.answer(code::TYPE_DNAME) else { return self.not_ready() };
         let record = dname.bytes();
         // Owner, a pointer or the root; type, class, TTL, length; the target, never compressed (RFC 6672 section 2.5).
         let owner_len = if record.first() == Some(&0) { 1 } else { 2 };
         let (Some(ttl), Some(target)) = (record.get(owner_len + 4..owner_len + 8), record.get(owner_len + 10..)) else {
-            return self.status(Rcode::ServFail);
+            return self.not_ready();
         };
         let name = self.name.bytes();
         let kept_len = name.len() - node.name().len();
@@ -315,6 +355,19 @@ impl Reply<'_> {
         self.finish(rcode, false, false, Counts::default(), end)
     }
 
+    /// Notes for the rate limiter what the answer is about.
+    fn note(&mut self, zones: &Zones, found: &Found<'_>) {
+        let about = match found {
+            Found::Exact(_) | Found::NotOurs => return,
+            // Without its asterisk label.
+            Found::Wildcard(node) => node.name().len() - 2,
+            Found::Cut(node) | Found::Dname(node) => node.name().len(),
+            Found::NoName(zone) => zones.zones.get(*zone).map_or(1, |zone| zone.apex.len()),
+        };
+        self.noted.name_at = u8::try_from(self.name.bytes().len() - about).unwrap_or(0);
+        self.noted.is_wildcard = matches!(found, Found::Wildcard(_));
+    }
+
     /// OPT, last of all records, and the header.
     #[inline]
     fn finish(self, rcode: Rcode, authoritative: bool, truncated: bool, mut counts: Counts, mut end: usize) -> Outcome {
@@ -325,6 +378,12 @@ impl Reply<'_> {
             place.copy_from_slice(&opt(self.limits.udp_payload_max, rcode, edns));
             counts.additional += 1;
             end += OPT_LEN;
+            if !self.options.is_empty() {
+                match edns::write(self.message, end, self.options) {
+                    Some(behind) => end = behind,
+                    None => return Outcome::Drop(DropReason::NoRoom),
+                }
+            }
         }
         write_header(self.message, rcode, authoritative, truncated, true, counts);
         Outcome::Reply(end)
@@ -332,7 +391,7 @@ impl Reply<'_> {
 
     #[inline]
     fn opt_len(&self) -> usize {
-        if self.query.edns.is_some() { OPT_LEN } else { 0 }
+        if self.query.edns.is_some() { OPT_LEN + self.options.len() } else { 0 }
     }
 }
 
@@ -354,7 +413,12 @@ fn move_pointer(sections: &mut [u8], at: usize, shift: usize) {
 
 /// What has no question that can be answered.
 #[inline(never)]
-fn rejected(message: &mut [u8], reject: Reject, limits: Limits) -> Outcome {
+fn rejected(message: &mut [u8], query_len: usize, reject: Reject, asked: &mut Asked<'_>) -> Outcome {
+    if reject == Reject::FORMERR
+        && let Some(outcome) = edns::cookie_alone(message, query_len, asked)
+    {
+        return outcome;
+    }
     let (rcode, question_end, edns) = match reject {
         Reject::Short => return Outcome::Drop(DropReason::ShortMessage),
         Reject::Response => return Outcome::Drop(DropReason::Response),
@@ -364,7 +428,7 @@ fn rejected(message: &mut [u8], reject: Reject, limits: Limits) -> Outcome {
     let mut counts = Counts::default();
     if let Some(edns) = edns {
         let Some(place) = message.get_mut(end..end + OPT_LEN) else { return Outcome::Drop(DropReason::NoRoom) };
-        place.copy_from_slice(&opt(limits.udp_payload_max, rcode, edns));
+        place.copy_from_slice(&opt(asked.limits.udp_payload_max, rcode, edns));
         counts.additional = 1;
         end += OPT_LEN;
     }

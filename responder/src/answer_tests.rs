@@ -1,12 +1,18 @@
 //! Questions and the whole replies to them, read back by the crate `domain`.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use domain::{
     base::{Message, Name as DomainName, Rtype},
     rdata::AllRecordData,
 };
 
-use super::*;
+use super::{policy::AnyPolicy, *};
 
+#[path = "answer_tests/edns.rs"]
+mod edns;
+#[path = "answer_tests/finished.rs"]
+mod finished;
 #[path = "answer_tests/limits.rs"]
 mod limits;
 #[path = "answer_tests/robust.rs"]

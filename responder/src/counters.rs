@@ -27,11 +27,15 @@ pub enum DropReason {
     NotSent,
     /// The sink service drops what it counts.
     Sunk,
+    /// The access list says so.
+    AclDropped,
+    /// The client's network has had too many answers of the kind.
+    LimitedDropped,
 }
 
 impl DropReason {
     /// Every reason, in the order of its index.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::BadFrame,
         Self::BadChecksum,
         Self::ShortMessage,
@@ -41,6 +45,8 @@ impl DropReason {
         Self::NoRoom,
         Self::NotSent,
         Self::Sunk,
+        Self::AclDropped,
+        Self::LimitedDropped,
     ];
 
     /// The counter's name in `status`.
@@ -55,6 +61,8 @@ impl DropReason {
             Self::NoRoom => "no_room",
             Self::NotSent => "not_sent",
             Self::Sunk => "sunk",
+            Self::AclDropped => "acl_dropped",
+            Self::LimitedDropped => "limited_dropped",
         }
     }
 }
@@ -68,6 +76,7 @@ pub struct Counters {
     received: AtomicU64,
     answered: AtomicU64,
     dropped: [AtomicU64; DropReason::ALL.len()],
+    slipped: AtomicU64,
     batches: AtomicU64,
     stalls: AtomicU64,
 }
@@ -85,6 +94,14 @@ impl Counters {
     #[inline]
     pub fn dropped_one(&self, reason: DropReason) {
         add(&self.dropped[reason as usize], 1);
+    }
+
+    /// Replies over the rate limit went out empty with TC.
+    #[inline]
+    pub fn slipped(&self, count: u32) {
+        if count > 0 {
+            add(&self.slipped, u64::from(count));
+        }
     }
 
     /// The kernel would not send.
@@ -106,6 +123,11 @@ impl Counters {
     /// Packets dropped, by reason.
     pub fn dropped(&self) -> impl Iterator<Item = (DropReason, u64)> + '_ {
         DropReason::ALL.into_iter().map(|reason| (reason, self.dropped[reason as usize].load(Relaxed)))
+    }
+
+    /// Replies over the rate limit that went out empty with TC.
+    pub fn limited_slipped(&self) -> u64 {
+        self.slipped.load(Relaxed)
     }
 
     /// Batches taken.

@@ -6,15 +6,22 @@
 //! On kernel sockets our own addresses are also those of local clients, say a health check on this machine. The kernel lets none of them in
 //! from the wire (it calls such a source martian), so there only the loop itself is refused: a source that is one of our sockets.
 
-use std::{net::IpAddr, sync::Arc};
+pub mod acl;
+pub mod cookie;
+pub mod prefix;
+pub mod rrl;
+mod siphash;
 
-use arc_swap::{ArcSwap, Cache};
+use std::net::IpAddr;
 
-use crate::counters::DropReason;
+use crate::{
+    counters::DropReason,
+    latest::{Latest, View},
+};
 
 /// The list that the control thread writes: all addresses of this server.
 #[derive(Clone, Debug, Default)]
-pub struct AddressList(Arc<ArcSwap<Vec<IpAddr>>>);
+pub struct AddressList(Latest<Vec<IpAddr>>);
 
 impl AddressList {
     /// Replaces the list.
@@ -22,31 +29,25 @@ impl AddressList {
         let mut addresses: Vec<IpAddr> = addresses.into_iter().collect();
         addresses.sort_unstable();
         addresses.dedup();
-        self.0.store(Arc::new(addresses));
+        self.0.set(addresses);
     }
 
     /// A worker's view of the list.
     #[must_use]
     pub fn view(&self) -> OwnAddresses {
-        OwnAddresses { latest: Cache::new(Arc::clone(&self.0)), seen: self.0.load_full() }
+        OwnAddresses(self.0.view())
     }
 }
 
 /// One worker's view of our own addresses. It sees a replaced list at its next [`refresh`](Self::refresh).
 #[derive(Clone, Debug)]
-pub struct OwnAddresses {
-    latest: Cache<Arc<ArcSwap<Vec<IpAddr>>>, Arc<Vec<IpAddr>>>,
-    seen: Arc<Vec<IpAddr>>,
-}
+pub struct OwnAddresses(View<Vec<IpAddr>>);
 
 impl OwnAddresses {
     /// Looks whether the list was replaced: one atomic load.
     #[inline]
     pub fn refresh(&mut self) {
-        let latest = self.latest.load();
-        if !Arc::ptr_eq(latest, &self.seen) {
-            self.seen = Arc::clone(latest);
-        }
+        self.0.refresh();
     }
 
     /// Whether the sender of a frame from the wire may be answered, as far as its address and port tell.
@@ -55,7 +56,7 @@ impl OwnAddresses {
         if port == 0 {
             return Err(DropReason::SourcePortZero);
         }
-        if self.seen.binary_search(&source).is_ok() {
+        if self.0.get().binary_search(&source).is_ok() {
             return Err(DropReason::OwnSource);
         }
         Ok(())

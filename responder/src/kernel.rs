@@ -13,13 +13,21 @@ use std::{collections::BTreeMap, io, net::SocketAddr, rc::Rc};
 use anyhow::{Result, anyhow};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::{control::status, counters::Counters, guard::AddressList, service::Service};
+use crate::{
+    control::status,
+    counters::Counters,
+    guard::AddressList,
+    latest::Latest,
+    service::{Rules, Service, State},
+};
 
 /// All sockets of the kernel path. Dropping it closes them and ends their threads.
 pub struct KernelPath {
     service: Service,
+    rules: Latest<Rules>,
     own: AddressList,
     cpus: Vec<usize>,
+    mtu: u32,
     listening: BTreeMap<SocketAddr, Listening>,
     /// What UDP counted at addresses that are no longer served: a total never goes back.
     udp_past: status::Path,
@@ -33,11 +41,17 @@ struct Listening {
 }
 
 impl KernelPath {
-    /// A path with no sockets yet. Each address gets one UDP socket for each of `cpus`.
+    /// A path with no sockets yet. Each address gets one UDP socket for each of `cpus`; no UDP reply is larger than fits `mtu`.
     #[must_use]
-    pub fn new(service: Service, own: AddressList, cpus: Vec<usize>) -> Self {
-        let tcp = Rc::new(tcp::Shared::new(service.clone()));
-        Self { service, own, cpus, listening: BTreeMap::new(), udp_past: status::Path::default(), tcp }
+    pub fn new(service: Service, rules: Latest<Rules>, own: AddressList, cpus: Vec<usize>, mtu: u32) -> Self {
+        let tcp = Rc::new(tcp::Shared::new(service.clone(), State::new(&rules, 1, mtu)));
+        Self { service, rules, own, cpus, mtu, listening: BTreeMap::new(), udp_past: status::Path::default(), tcp }
+    }
+
+    /// Looks for what has been replaced, for TCP and for sockets that are yet to come; those that are there do so by themselves.
+    pub fn refresh(&mut self) {
+        self.service.refresh();
+        self.tcp.refresh();
     }
 
     /// Serves an address; one that is served already stays as it is. Called on a `LocalSet`.
@@ -46,7 +60,8 @@ impl KernelPath {
             return Ok(());
         }
         let tcp = tcp::Listener::start(address, &self.tcp)?;
-        let udp = udp::Listener::start(address, &self.cpus, &self.service, &self.own)?;
+        let state = || State::new(&self.rules, self.cpus.len(), self.mtu);
+        let udp = udp::Listener::start(address, &self.cpus, &self.service, state, &self.own)?;
         self.listening.insert(address, Listening { udp, _tcp: tcp });
         Ok(())
     }
@@ -82,6 +97,7 @@ impl KernelPath {
 fn add(path: &mut status::Path, counters: &Counters) {
     path.received += counters.received();
     path.answered += counters.answered();
+    path.limited_slipped += counters.limited_slipped();
     for (reason, count) in counters.dropped() {
         *path.dropped.entry(reason.name().to_owned()).or_default() += count;
     }

@@ -11,6 +11,7 @@ pub mod counters;
 pub mod guard;
 pub mod interface;
 pub mod kernel;
+pub mod latest;
 pub mod service;
 pub mod sys;
 pub mod wire;

@@ -63,12 +63,13 @@ struct Follow {
 }
 
 impl Bypass {
-    /// Brings the bypass up. `served` are the addresses whose queries are steered, `handler` makes one handler per worker.
+    /// Brings the bypass up. `served` are the addresses whose queries are steered, `handler` makes one handler per worker: it is
+    /// told whether checksums are to be verified and how many workers there are.
     pub fn start(
         interface: Interface,
         config: &Config,
         served: &[SocketAddr],
-        handler: impl Fn(bool) -> Handler,
+        handler: impl Fn(bool, usize) -> Handler,
     ) -> Result<Self> {
         let name = interface.name.as_str();
         ensure!(
@@ -119,9 +120,10 @@ impl Bypass {
             Switch::Auto => interface.driver != "veth",
         };
         let cpus = allowed.iter().max().map_or(1, |last| last + 1);
-        let mut queues = Vec::with_capacity(placements.len());
+        let workers = placements.len();
+        let mut queues = Vec::with_capacity(workers);
         for placement in placements {
-            queues.push(Queue::start(&interface, placement, options, handler(verify), cpus)?);
+            queues.push(Queue::start(&interface, placement, options, handler(verify, workers), cpus)?);
         }
         // Nobody expects zero-copy of veth.
         if interface.driver != "veth" {

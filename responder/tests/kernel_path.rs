@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use responder::{control::status, guard::AddressList, kernel::KernelPath, service::Service};
+use responder::{control::status, guard::AddressList, kernel::KernelPath, latest::Latest, service::Service};
 
 const WITHIN: Duration = Duration::from_secs(5);
 
@@ -31,7 +31,7 @@ impl Running {
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             tokio::task::LocalSet::new().block_on(&runtime, async move {
-                let mut path = KernelPath::new(service, own, cpus);
+                let mut path = KernelPath::new(service, Latest::default(), own, cpus, 65_536);
                 while let Some(order) = inbox.recv().await {
                     order(&mut path);
                 }

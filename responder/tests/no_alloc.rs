@@ -1,4 +1,4 @@
-//! `respond` allocates nothing, whatever is asked: the allocator counts.
+//! Answering allocates nothing, whatever is asked and by whatever rules: the allocator counts.
 
 use std::{
     alloc::{GlobalAlloc, Layout, System},
@@ -6,8 +6,15 @@ use std::{
 };
 
 use responder::{
-    answer::{Limits, Outcome, Transport, respond},
-    zone::Zones,
+    answer::{
+        Limits, Outcome, Transport,
+        policy::{AnyPolicy, Cookies, Identifier, Order, Policy},
+        respond,
+    },
+    guard::{acl::Acl, cookie::Secrets, rrl::Settings},
+    latest::Latest,
+    service::{Rules, Service, State},
+    zone::{Published, Zones},
 };
 
 struct Counting;
@@ -48,9 +55,7 @@ fn query(name: &str, qtype: u8) -> Vec<u8> {
     query
 }
 
-#[test]
-fn respond_allocates_nothing() {
-    let zones = Zones::from_text("example.com", ZONE).unwrap();
+fn queries() -> Vec<Vec<u8>> {
     let names = ["www", "no", "a.b.wild", "c", "x.d", "a.child", "child", "big", "ns1"];
     let mut queries: Vec<Vec<u8>> =
         vec![vec![0; 12], vec![0xff; 40], query("example.org", 1), query("example.com", 252)];
@@ -58,11 +63,21 @@ fn respond_allocates_nothing() {
         for qtype in [1, 15, 28, 43, 255] {
             let whole = query(&format!("{name}.example.com"), qtype);
             queries.push(whole[..whole.len() - 3].to_vec());
+            // NSID, a cookie, and an option that nobody knows.
+            let options = [&[0, 3, 0, 0, 0, 10, 0, 8], &b"8 bytes!"[..], &[0, 99, 0, 1, 7]].concat();
+            let length = u8::try_from(options.len()).unwrap();
+            queries.push([&whole[..whole.len() - 1], &[length], &options].concat());
             queries.push(whole);
         }
     }
+    queries
+}
+
+#[test]
+fn respond_allocates_nothing() {
+    let zones = Zones::from_text("example.com", ZONE).unwrap();
     let mut message = vec![0; 65_535];
-    for query in &queries {
+    for query in &queries() {
         for transport in [Transport::Udp, Transport::Tcp] {
             message[..query.len()].copy_from_slice(query);
             let before = ALLOCATIONS.get();
@@ -72,4 +87,36 @@ fn respond_allocates_nothing() {
         }
     }
     assert!(ALLOCATIONS.get() > 0, "the allocator counts");
+}
+
+#[test]
+fn all_rules_together_allocate_nothing() {
+    let service = Service::Dns(Published::new(Zones::from_text("example.com", ZONE).unwrap()).view());
+    let policy = Policy {
+        nsid: Some(Identifier::new(*b"here").unwrap()),
+        cookies: Cookies::On(Secrets::random()),
+        any: AnyPolicy::Hinfo,
+        rrset_order: Order::Rotate,
+        ..Policy::default()
+    };
+    let acl =
+        Acl::new([("192.0.2.0/24", Default::default())].map(|(prefix, action)| (prefix.parse().unwrap(), action)));
+    let rrl = Some(Settings { rate: 2, accounts: 64, ..Settings::default() });
+    let mut state = State::new(&Latest::new(Rules { acl, rrl, policy }), 1, 1500);
+    state.refresh(|| 1);
+    let mut message = vec![0; 65_535];
+    let before = ALLOCATIONS.get();
+    let queries = queries();
+    let made = ALLOCATIONS.get() - before;
+    for _ in 0..5 {
+        for query in &queries {
+            for transport in [Transport::Udp, Transport::Tcp] {
+                message[..query.len()].copy_from_slice(query);
+                service.serve(&mut state, &mut message, query.len(), [192, 0, 2, 1].into(), transport);
+            }
+        }
+        state.refresh(|| 2);
+    }
+    assert_eq!(ALLOCATIONS.get() - before, made);
+    assert!(state.take_slipped() > 0, "the limit was reached");
 }

@@ -88,6 +88,9 @@ pub struct Queue {
     pub answered: u64,
     /// Frames dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
+    /// Replies over the rate limit that went out empty with TC.
+    #[serde(default)]
+    pub limited_slipped: u64,
     /// What the kernel dropped or could not do, in frames.
     pub kernel: XdpStatistics,
     /// Batches; `received / batches` is the mean batch size.
@@ -142,6 +145,9 @@ pub struct Path {
     pub answered: u64,
     /// Messages dropped, by reason.
     pub dropped: BTreeMap<String, u64>,
+    /// Replies over the rate limit that went out empty with TC.
+    #[serde(default)]
+    pub limited_slipped: u64,
 }
 
 impl Status {
@@ -174,7 +180,7 @@ impl Status {
                 "{name:<11} {:>11} {:>11} {dropped:>11}{}",
                 path.received,
                 path.answered,
-                named(&path.dropped)
+                named(&path.dropped, path.limited_slipped)
             )?;
         }
         Ok(())
@@ -197,7 +203,7 @@ impl Interface {
                 queue.received,
                 queue.answered,
                 queue.tx_stalls,
-                named(&queue.dropped)
+                named(&queue.dropped, queue.limited_slipped)
             )?;
         }
         for unserved in &self.queues_without_worker {
@@ -289,10 +295,11 @@ impl Interface {
     }
 }
 
-/// The reasons that were seen: ` (response 3)`.
-fn named(dropped: &BTreeMap<String, u64>) -> String {
+/// The reasons that were seen, and what the rate limit has cut short: ` (response 3, limited_slipped 2)`.
+fn named(dropped: &BTreeMap<String, u64>, slipped: u64) -> String {
+    let counts = dropped.iter().map(|(name, count)| (name.as_str(), *count)).chain([("limited_slipped", slipped)]);
     let seen: Vec<String> =
-        dropped.iter().filter(|(_, count)| **count > 0).map(|(name, count)| format!("{name} {count}")).collect();
+        counts.filter(|(_, count)| *count > 0).map(|(name, count)| format!("{name} {count}")).collect();
     if seen.is_empty() { String::new() } else { format!("  ({})", seen.join(", ")) }
 }
 
@@ -317,6 +324,7 @@ mod tests {
             received: answered + 2,
             answered,
             dropped: BTreeMap::from([("bad_frame".into(), 0), ("response".into(), 2)]),
+            limited_slipped: u64::from(queue),
             kernel: XdpStatistics { rx_ring_full: 1, ..XdpStatistics::default() },
             batches: 10,
             tx_stalls: 0,
@@ -354,7 +362,7 @@ zone example.com. serial 7: 3 names, 5 records
 eth0: veth driver on Linux 6.18.5, XDP native
 queue  cpu  mode         received    answered     dropped   batch  stalls
     0    1  copy              102         100           2    10.2       0  (response 2)
-    1    0  copy              202         200           2    20.2       0  (response 2)
+    1    0  copy              202         200           2    20.2       0  (response 2, limited_slipped 1)
     2    -  no worker: not in --queues
 the NIC strips VLAN tags: queries to addresses of VLANs take the kernel path
 queue 0: busy polling: given up: replies stayed in the TX ring

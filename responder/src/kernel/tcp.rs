@@ -25,7 +25,8 @@ use super::Sharing;
 use crate::{
     answer::{Outcome, Transport},
     counters::{Counters, DropReason},
-    service::Service,
+    guard::acl::Action,
+    service::{self, Service, State},
 };
 
 /// RFC 7766 section 6.2.3 asks for seconds; a client that has nothing to say for this long is gone.
@@ -44,15 +45,42 @@ const READ: usize = 2048;
 
 /// What all connections share; one thread has them all.
 pub(super) struct Shared {
-    service: Service,
+    service: RefCell<Service>,
+    state: RefCell<State>,
     pub(super) counters: Counters,
     pub(super) accepted: Cell<u64>,
     clients: RefCell<HashMap<IpAddr, usize>>,
 }
 
 impl Shared {
-    pub(super) fn new(service: Service) -> Self {
-        Self { service, counters: Counters::default(), accepted: Cell::new(0), clients: RefCell::default() }
+    pub(super) fn new(service: Service, state: State) -> Self {
+        Self {
+            service: RefCell::new(service),
+            state: RefCell::new(state),
+            counters: Counters::default(),
+            accepted: Cell::new(0),
+            clients: RefCell::default(),
+        }
+    }
+
+    /// Looks for what has been replaced. Where nobody asks over TCP, the control thread must, or the old would be held for ever.
+    pub(super) fn refresh(&self) {
+        self.service.borrow_mut().refresh();
+        self.state.borrow_mut().refresh(service::now_s);
+    }
+
+    /// Whether the access list lets this client connect. Nothing is read from who gets no answer.
+    fn admits(&self, client: IpAddr) -> bool {
+        let mut state = self.state.borrow_mut();
+        state.refresh(service::now_s);
+        state.action(client) != Action::Drop
+    }
+
+    /// Answers a message in place.
+    fn answer(&self, message: &mut [u8], length: usize, client: IpAddr) -> Outcome {
+        self.refresh();
+        let mut state = self.state.borrow_mut();
+        self.service.borrow().serve(&mut state, message, length, client, Transport::Tcp)
     }
 }
 
@@ -96,11 +124,16 @@ async fn accept(listener: Rc<TcpListener>, shared: Rc<Shared>) {
             tokio::time::sleep(Duration::from_millis(10)).await;
             continue;
         };
+        if !shared.admits(peer.ip()) {
+            shared.counters.batch(1, 0);
+            shared.counters.dropped_one(DropReason::AclDropped);
+            continue;
+        }
         let Some(place) = Place::take(&shared, peer.ip()) else { continue };
         shared.accepted.set(shared.accepted.get() + 1);
         tokio::task::spawn_local(async move {
             // An error is the end of this connection and of nothing else.
-            let _ = serve(stream, &place.shared).await;
+            let _ = serve(stream, peer.ip(), &place.shared).await;
         });
     }
 }
@@ -142,7 +175,7 @@ impl Drop for Place {
 }
 
 /// Answers message after message until the client ends, errs or is too slow.
-async fn serve(stream: TcpStream, shared: &Shared) -> io::Result<()> {
+async fn serve(stream: TcpStream, client: IpAddr, shared: &Shared) -> io::Result<()> {
     // A reply is written whole: there is nothing to wait for.
     stream.set_nodelay(true)?;
     let mut stream = BufReader::with_capacity(READ, stream);
@@ -157,8 +190,8 @@ async fn serve(stream: TcpStream, shared: &Shared) -> io::Result<()> {
             return Ok(());
         }
         timeout(STEP, stream.read_exact(&mut buffer[LENGTH_LEN..LENGTH_LEN + length])).await??;
-        // No guard here: whoever has completed a handshake is where it says, and TCP has no port 0.
-        let outcome = shared.service.serve(&mut buffer[LENGTH_LEN..], length, Transport::Tcp);
+        // Own addresses are not looked for here: whoever has completed a handshake is where it says, and TCP has no port 0.
+        let outcome = shared.answer(&mut buffer[LENGTH_LEN..], length, client);
         match outcome {
             Outcome::Reply(length) => {
                 let prefix = u16::try_from(length).map_err(io::Error::other)?.to_be_bytes();
@@ -180,9 +213,10 @@ mod tests {
     use tokio::{task::LocalSet, time::Instant};
 
     use super::*;
+    use crate::latest::Latest;
 
     fn shared() -> Rc<Shared> {
-        Rc::new(Shared::new(Service::Echo))
+        Rc::new(Shared::new(Service::Echo, State::new(&Latest::default(), 1, 1500)))
     }
 
     async fn connected(shared: &Rc<Shared>) -> (TcpStream, Listener) {

@@ -2,7 +2,7 @@
 //!
 //! The sockets of an address form a reuseport group. `SO_INCOMING_CPU` makes the kernel pick the one whose CPU took the packet in, so a
 //! query stays on its CPU here too. A batch costs two system calls, and nothing is allocated per packet. Idle threads sleep in the kernel
-//! until a packet comes or their socket is shut down.
+//! until a packet comes or their socket is shut down, and look up now and then.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -34,7 +34,7 @@ use crate::{
     answer::{Outcome, Transport},
     counters::{Counters, DropReason},
     guard::{AddressList, OwnAddresses},
-    service::Service,
+    service::{self, Service, State},
     sys,
 };
 
@@ -45,6 +45,8 @@ const BATCH: usize = 32;
 const ROOM: usize = 65_536 + 64;
 /// What the kernel may hold while the thread is busy, in bytes. It takes less where `net.core.rmem_max` says so.
 const RECEIVE_BUFFER: usize = 4 << 20;
+/// How long an idle thread sleeps before it looks whether its zones were replaced, which it would else hold for ever.
+const IDLE: Duration = Duration::from_secs(1);
 /// How long a full send buffer may hold up a reply before it is given up.
 const SEND_WITHIN: Duration = Duration::from_millis(10);
 
@@ -64,7 +66,13 @@ struct Thread {
 
 impl Listener {
     /// Binds one socket per CPU, then starts their threads.
-    pub(super) fn start(address: SocketAddr, cpus: &[usize], service: &Service, own: &AddressList) -> Result<Self> {
+    pub(super) fn start(
+        address: SocketAddr,
+        cpus: &[usize],
+        service: &Service,
+        state: impl Fn() -> State,
+        own: &AddressList,
+    ) -> Result<Self> {
         // Our threads share the port among themselves. Had another program bound it in the same way, it would take a part of our
         // queries and nobody would notice; so first it is bound alone.
         drop(bind(address, Protocol::UDP, Sharing::Nobody)?);
@@ -76,6 +84,7 @@ impl Listener {
                 socket: Arc::clone(&socket),
                 address,
                 service: service.clone(),
+                state: state(),
                 own: own.view(),
                 counters: Arc::clone(&counters),
                 stop: Arc::clone(&listener.stop),
@@ -129,6 +138,7 @@ fn open(address: SocketAddr, cpu: usize) -> Result<Socket> {
         socket.set_cpu_affinity(cpu)?;
         socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
         sys::ignore_path_mtu(&socket, address.is_ipv6())?;
+        socket.set_read_timeout(Some(IDLE))?;
         socket.set_write_timeout(Some(SEND_WITHIN))?;
         match address {
             SocketAddr::V4(v4) if v4.ip().is_unspecified() => setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?,
@@ -146,6 +156,7 @@ struct Worker {
     socket: Arc<Socket>,
     address: SocketAddr,
     service: Service,
+    state: State,
     own: OwnAddresses,
     counters: Arc<Counters>,
     stop: Arc<AtomicBool>,
@@ -173,13 +184,16 @@ impl Worker {
         let mut messages = Vec::with_capacity(BATCH);
         loop {
             messages.clear();
-            match self.receive(&mut incoming, &mut buffers, &mut messages) {
+            let received = self.receive(&mut incoming, &mut buffers, &mut messages);
+            self.own.refresh();
+            self.service.refresh();
+            self.state.refresh(service::now_s);
+            match received {
                 Ok(()) => {}
                 Err(Errno::ESHUTDOWN) => return,
-                // A signal or a lack of memory: neither concerns the next query.
+                // Idleness, a signal or a lack of memory: none concerns the next query.
                 Err(_) => continue,
             }
-            self.own.refresh();
             for (message, buffer) in messages.iter_mut().zip(&mut buffers) {
                 self.answer(message, buffer);
             }
@@ -189,6 +203,7 @@ impl Worker {
                 self.send_all(&mut outgoing, &messages, &buffers)
             };
             self.counters.batch(count(messages.len()), answered);
+            self.counters.slipped(self.state.take_slipped());
         }
     }
 
@@ -215,10 +230,10 @@ impl Worker {
     }
 
     /// Answers a message in place.
-    fn answer(&self, message: &mut Message, buffer: &mut [u8]) {
+    fn answer(&mut self, message: &mut Message, buffer: &mut [u8]) {
         let (ip, port) = endpoint(&message.peer);
         let outcome = match self.own.admit_through_kernel(ip, port, self.address.port()) {
-            Ok(()) => self.service.serve(buffer, message.length, Transport::Udp),
+            Ok(()) => self.service.serve(&mut self.state, buffer, message.length, ip, Transport::Udp),
             Err(reason) => Outcome::Drop(reason),
         };
         match outcome {

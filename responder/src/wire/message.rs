@@ -57,6 +57,8 @@ pub enum Rcode {
     NotAuth = 9,
     /// An EDNS version we do not know. Its upper bits are in the OPT record.
     BadVers = 16,
+    /// A server cookie is wanted, and there is none that is valid (RFC 7873 section 8).
+    BadCookie = 23,
 }
 
 /// What the client's OPT record says.
@@ -66,6 +68,38 @@ pub struct Edns {
     pub payload_max: u16,
     /// DNSSEC records are wanted.
     pub dnssec_ok: bool,
+    /// Where its options are.
+    pub options: OptionsAt,
+}
+
+/// Where in a message the options of its OPT record are. They follow each other without a gap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OptionsAt {
+    start: u16,
+    end: u16,
+}
+
+impl OptionsAt {
+    /// No options.
+    pub const NONE: Self = Self { start: 0, end: 0 };
+
+    /// Whether there are none.
+    #[inline]
+    #[must_use]
+    pub const fn is_none(self) -> bool {
+        self.end == 0
+    }
+
+    /// The options of this message: codes and contents (RFC 6891 section 6.1.2).
+    pub fn read(self, message: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+        let mut rest = message.get(usize::from(self.start)..usize::from(self.end)).unwrap_or_default();
+        std::iter::from_fn(move || {
+            let (&[c1, c0, l1, l0], after) = rest.split_first_chunk()?;
+            let (content, after) = after.split_at_checked(usize::from(u16::from_be_bytes([l1, l0])))?;
+            rest = after;
+            Some((u16::from_be_bytes([c1, c0]), content))
+        })
+    }
 }
 
 /// A query that can be answered.
@@ -100,7 +134,8 @@ pub enum Reject {
 }
 
 impl Reject {
-    const FORMERR: Self = Self::Error { rcode: Rcode::FormErr, question_end: None, edns: None };
+    /// The query cannot be read.
+    pub const FORMERR: Self = Self::Error { rcode: Rcode::FormErr, question_end: None, edns: None };
 }
 
 impl Query {
@@ -136,12 +171,24 @@ impl Query {
     }
 }
 
+/// The OPT record of a message that is nothing but a header and that record: a client may ask so for a cookie (RFC 7873 section 5.4, RFC 9619 section 4).
+#[must_use]
+pub fn edns_alone(message: &[u8]) -> Option<Edns> {
+    match message.first_chunk::<HEADER_LEN>()? {
+        [_, _, flags, _, 0, 0, 0, 0, 0, 0, 0, 1] if flags & (QR | OPCODE) == 0 => {
+            records(message, HEADER_LEN, 0, 1).ok()?
+        }
+        _ => None,
+    }
+}
+
 /// The usual case: all there is behind the question is an OPT record of version 0 without options.
 #[inline]
 fn lone_opt(record: &[u8]) -> Option<Edns> {
     match record {
         [0, 0, 41, s1, s0, _extended, 0, flags, _, 0, 0] => {
-            Some(Edns { payload_max: u16::from_be_bytes([*s1, *s0]), dnssec_ok: flags & DO != 0 })
+            let payload_max = u16::from_be_bytes([*s1, *s0]);
+            Some(Edns { payload_max, dnssec_ok: flags & DO != 0, options: OptionsAt::NONE })
         }
         _ => None,
     }
@@ -158,16 +205,21 @@ fn records(message: &[u8], question_end: usize, others: u32, additional: u16) ->
         let Some(&[t1, t0, s1, s0, _, record_version, flags, _, l1, l0]) = message.get(fixed..fixed + 10) else {
             return Err(Reject::FORMERR);
         };
-        let rdata = fixed + 10;
-        at = rdata + usize::from(u16::from_be_bytes([l1, l0]));
-        let rdata = message.get(rdata..at).ok_or(Reject::FORMERR)?;
+        let rdata_at = fixed + 10;
+        at = rdata_at + usize::from(u16::from_be_bytes([l1, l0]));
+        let rdata = message.get(rdata_at..at).ok_or(Reject::FORMERR)?;
         match u16::from_be_bytes([t1, t0]) {
             TYPE_OPT => {
                 // One, in the additional section, owned by the root (RFC 6891 section 6.1.1).
                 if index < others || !is_root || edns.is_some() || !options_are_whole(rdata) {
                     return Err(Reject::FORMERR);
                 }
-                edns = Some(Edns { payload_max: u16::from_be_bytes([s1, s0]), dnssec_ok: flags & DO != 0 });
+                let options = match (u16::try_from(rdata_at), u16::try_from(at)) {
+                    (Ok(start), Ok(end)) if start < end => OptionsAt { start, end },
+                    _ => OptionsAt::NONE,
+                };
+                let payload_max = u16::from_be_bytes([s1, s0]);
+                edns = Some(Edns { payload_max, dnssec_ok: flags & DO != 0, options });
                 version = record_version;
             }
             // We have no keys, so the signature cannot be checked: RFC 8945 section 5.2.1, RFC 2931.
@@ -186,7 +238,7 @@ fn records(message: &[u8], question_end: usize, others: u32, additional: u16) ->
     Ok(edns)
 }
 
-/// Whether options follow each other without a gap (RFC 6891 section 6.1.2). What they say is ignored, as section 6.1.2 asks of unknown ones.
+/// Whether options follow each other without a gap (RFC 6891 section 6.1.2).
 fn options_are_whole(mut options: &[u8]) -> bool {
     while let [_, _, l1, l0, rest @ ..] = options {
         match rest.get(usize::from(u16::from_be_bytes([*l1, *l0]))..) {
@@ -256,12 +308,14 @@ mod tests {
 
     #[test]
     fn what_can_be_answered() {
-        let edns = Edns { payload_max: 1232, dnssec_ok: true };
+        let edns = Edns { payload_max: 1232, dnssec_ok: true, options: OptionsAt::NONE };
+        let option_at = u16::try_from(ERROR_END).unwrap() + 11;
+        let with_option = Edns { options: OptionsAt { start: option_at, end: option_at + 12 }, ..edns };
         let cookie = b"\0\0\x29\x04\xd0\0\0\x80\0\0\x0c\0\x0a\0\x0812345678";
         let cases: [(&str, Vec<u8>, Option<Edns>); 5] = [
             ("plain", query([1, 0, 0, 0], b""), None),
             ("EDNS", query([1, 0, 0, 1], OPT), Some(edns)),
-            ("EDNS with an option", query([1, 0, 0, 1], cookie), Some(edns)),
+            ("EDNS with an option", query([1, 0, 0, 1], cookie), Some(with_option)),
             (
                 "another additional record",
                 query([1, 0, 0, 1], b"\xc0\x0c\0\x01\0\x01\0\0\0\0\0\x04\x01\x02\x03\x04"),
@@ -309,7 +363,11 @@ mod tests {
             (
                 "EDNS version 1",
                 query([1, 0, 0, 1], version_1),
-                error(Rcode::BadVers, true, Some(Edns { payload_max: 1232, dnssec_ok: false })),
+                error(
+                    Rcode::BadVers,
+                    true,
+                    Some(Edns { payload_max: 1232, dnssec_ok: false, options: OptionsAt::NONE }),
+                ),
             ),
         ];
         for (what, message, expected) in cases {
@@ -332,8 +390,16 @@ mod tests {
     }
 
     #[test]
+    fn options_one_by_one() {
+        let message = query([1, 0, 0, 1], b"\0\0\x29\x04\xd0\0\0\0\0\0\x0b\0\x03\0\0\xff\xff\0\x03abc");
+        let edns = Query::parse(&message, &mut Name::empty()).unwrap().edns.unwrap();
+        assert_eq!(edns.options.read(&message).collect::<Vec<_>>(), [(3, &b""[..]), (0xffff, b"abc")]);
+        assert!(OptionsAt::NONE.read(&message).next().is_none());
+    }
+
+    #[test]
     fn our_opt_record() {
-        let client = Edns { payload_max: 512, dnssec_ok: true };
+        let client = Edns { payload_max: 512, dnssec_ok: true, options: OptionsAt::NONE };
         assert_eq!(opt(1232, Rcode::NoError, client), *OPT);
         assert_eq!(opt(1232, Rcode::BadVers, client)[5], 1);
     }

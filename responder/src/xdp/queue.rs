@@ -372,6 +372,7 @@ impl Queue {
             received: counters.received(),
             answered: counters.answered(),
             dropped: counters.dropped().map(|(reason, count)| (reason.name().to_owned(), count)).collect(),
+            limited_slipped: counters.limited_slipped(),
             kernel,
             batches: counters.batches(),
             tx_stalls: counters.stalls(),

@@ -1,6 +1,6 @@
 //! The worker of one queue: takes batches from its socket, answers each query in the frame it came in, sleeps when idle.
 //!
-//! A worker owns its socket, its CPU and its counters. It reads zones, own addresses and its stop flag, which change rarely; it
+//! A worker owns its socket, its CPU, its counters and its rate limiter. It reads zones, rules, own addresses and its stop flag, which change rarely; it
 //! writes nothing that another thread writes. [`Handler::reply`] is the whole life of a query on the bypass, without a NIC.
 
 use std::{
@@ -24,7 +24,7 @@ use crate::{
     answer::{Outcome, Transport},
     counters::{Counters, DropReason, add},
     guard::OwnAddresses,
-    service::Service,
+    service::{self, Service, State},
     sys,
     wire::frame::{FrameError, Request},
 };
@@ -38,6 +38,7 @@ const IDLE_IN_FLIGHT: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug)]
 pub struct Handler {
     service: Service,
+    state: State,
     own: OwnAddresses,
     verify_checksums: bool,
     mtu: usize,
@@ -46,31 +47,34 @@ pub struct Handler {
 impl Handler {
     /// A handler for frames from an interface with this MTU.
     #[must_use]
-    pub fn new(service: Service, own: OwnAddresses, verify_checksums: bool, mtu: u32) -> Self {
-        Self { service, own, verify_checksums, mtu: mtu as usize }
+    pub fn new(service: Service, state: State, own: OwnAddresses, verify_checksums: bool, mtu: u32) -> Self {
+        Self { service, state, own, verify_checksums, mtu: mtu as usize }
     }
 
-    /// Looks for changed addresses; once per batch.
+    /// Looks for changed addresses, zones and rules, and at the clock if it is needed; once per batch.
     #[inline]
     pub fn refresh(&mut self) {
         self.own.refresh();
+        self.service.refresh();
+        self.state.refresh(service::now_s);
     }
 
     /// Answers the frame in `frame[..length]` in place, with the rest of `frame` as room, and returns the reply's length.
     #[inline]
-    pub fn reply(&self, frame: &mut [u8], length: usize) -> Result<usize, DropReason> {
+    pub fn reply(&mut self, frame: &mut [u8], length: usize) -> Result<usize, DropReason> {
         let request = Request::parse(&frame[..length], self.verify_checksums).map_err(|error| match error {
             FrameError::Truncated | FrameError::Unsupported => DropReason::BadFrame,
             FrameError::Checksum => DropReason::BadChecksum,
         })?;
-        self.own.admit(request.source(frame), request.source_port(frame))?;
+        let source = request.source(frame);
+        self.own.admit(source, request.source_port(frame))?;
         let payload = request.payload();
         let room = request.payload_room(frame.len(), self.mtu);
         if payload.len() > room {
             return Err(DropReason::NoRoom);
         }
         let message = &mut frame[payload.start..payload.start + room];
-        match self.service.serve(message, payload.len(), Transport::Udp) {
+        match self.service.serve(&mut self.state, message, payload.len(), source, Transport::Udp) {
             Outcome::Reply(length) => Ok(request.reply_in_place(frame, length)),
             Outcome::Drop(reason) => Err(reason),
         }
@@ -201,6 +205,7 @@ fn run(interface: &str, mut socket: Socket, mut handler: Handler, observed: &Obs
             continue;
         }
         observed.counters.batch(exchange.received, exchange.sent);
+        observed.counters.slipped(handler.state.take_slipped());
         observed.sent(sys::current_cpu(), exchange.sent);
     }
 }
