@@ -1,5 +1,5 @@
 //! What the integration tests share.
 
-pub mod query;
-pub mod raw;
 pub mod server;
+
+pub use xtask::{query, raw};

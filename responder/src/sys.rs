@@ -273,6 +273,23 @@ mod tests {
     }
 
     #[test]
+    fn what_the_kernel_counted_for_an_earlier_socket_is_added() {
+        let counted = |base| XdpStatistics {
+            rx_dropped: base,
+            rx_invalid_descs: base + 1,
+            tx_invalid_descs: base + 2,
+            rx_ring_full: base + 3,
+            rx_fill_ring_empty_descs: base + 4,
+            tx_ring_empty_descs: base + 5,
+        };
+        let mut sum = counted(10);
+        sum += counted(100);
+        let XdpStatistics { rx_dropped, rx_invalid_descs, tx_invalid_descs, rx_ring_full, .. } = sum;
+        assert_eq!([rx_dropped, rx_invalid_descs, tx_invalid_descs, rx_ring_full], [110, 112, 114, 116]);
+        assert_eq!([sum.rx_fill_ring_empty_descs, sum.tx_ring_empty_descs], [118, 120]);
+    }
+
+    #[test]
     fn words_are_in_memory_order() {
         assert_eq!(long(&words(0x0123_4567_89ab_cdef)), 0x0123_4567_89ab_cdef);
         let name = [u32::from_ne_bytes(*b"  rx"), u32::from_ne_bytes(*b"0\0xx")];

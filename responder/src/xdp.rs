@@ -193,9 +193,8 @@ impl Bypass {
         }
         let counters = nic::Counters::read(&self.interface.name);
         let verdicts = self.steering.verdicts().unwrap_or_default().iter().map(|(_, count)| count).sum();
-        let all = self.queues.iter().map(Queue::received).sum();
         for queue in self.queues.iter_mut().filter(|queue| queue.is_silent()) {
-            queue.look(&self.interface, &mut self.steering, &counters, verdicts, all, now);
+            queue.look(&self.interface, &mut self.steering, &counters, verdicts, now);
         }
     }
 

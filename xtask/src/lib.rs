@@ -8,6 +8,8 @@ pub mod lab;
 pub mod matrix;
 pub mod observe;
 pub mod oracle;
+pub mod query;
+pub mod raw;
 pub mod run;
 pub mod setup;
 pub mod test;

@@ -3,10 +3,12 @@
 //! A guest is booted with the responder in it, and asked from a namespace on this side, as the lab is. Its processor and its NIC are
 //! emulated: rates compare ways through the code with each other and say nothing about hardware.
 
+mod checks;
 mod fetch;
 mod guest;
 mod initrd;
 mod shell;
+mod test;
 
 use std::{
     fs,
@@ -43,6 +45,10 @@ pub enum Task {
                             cargo xtask vm run --kernel 6.12 -- --ring-frames 8192"
     )]
     Run(RunFlags),
+    /// Everything that needs interrupts, zero-copy, offloads or an older kernel, with a verdict each.
+    #[command(after_help = "Examples:\n  cargo xtask vm test\n  cargo xtask vm test --nic igb vlan\n  \
+                            cargo xtask vm test zero_copy --times 20")]
+    Test(test::Flags),
     /// A root shell in a guest with the server running, on this terminal, until `exit` twice or Ctrl-C.
     Shell(MachineFlags),
 }
@@ -120,6 +126,7 @@ pub fn run(task: &Task, built: bool) -> anyhow::Result<ExitCode> {
     let bench = Bench::new()?;
     match task {
         Task::Run(flags) => bench.run(flags),
+        Task::Test(flags) => bench.test(flags),
         Task::Shell(flags) => bench.shell(flags),
     }
 }

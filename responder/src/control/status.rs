@@ -74,7 +74,7 @@ pub struct Queue {
     pub cpu: usize,
     /// The worker's thread id.
     pub thread: i32,
-    /// `zero-copy` or `copy`.
+    /// `zero-copy` or `copy`; `none` while it has no socket.
     pub mode: String,
     /// Why it is `copy` though zero-copy was asked for.
     pub mode_reason: Option<String>,
@@ -210,17 +210,7 @@ impl Interface {
         if self.vlan_stripping {
             writeln!(out, "the NIC strips VLAN tags: queries to addresses of VLANs take the kernel path")?;
         }
-        for queue in &self.queues {
-            if let Some(reason) = &queue.mode_reason {
-                writeln!(out, "queue {} is in copy mode: {reason}", queue.queue)?;
-            }
-            if queue.busy_poll != "off" && queue.busy_poll != "on" {
-                writeln!(out, "queue {}: busy polling: {}", queue.queue, queue.busy_poll)?;
-            }
-            if let Some(reason) = &queue.reprovision_reason {
-                writeln!(out, "queue {}: socket replaced {} times: {reason}", queue.queue, queue.reprovisioned)?;
-            }
-        }
+        self.write_notes(out)?;
         self.write_matrix(out)?;
         self.write_kernel_drops(out)?;
         write!(out, "verdicts of the XDP program:")?;
@@ -231,6 +221,23 @@ impl Interface {
             .map(|(name, count)| format!(" {name} {count}"))
             .collect();
         writeln!(out, "{}", if seen.is_empty() { " none yet".to_owned() } else { seen.join(",") })
+    }
+
+    /// What is unusual about queues: one line for all that it is true of.
+    fn write_notes(&self, out: &mut String) -> std::fmt::Result {
+        let mut notes: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for queue in &self.queues {
+            let mode = queue.mode_reason.as_ref().map(|reason| format!("copy mode: {reason}"));
+            let usual = ["off", "on", ""].contains(&queue.busy_poll.as_str());
+            let busy_poll = (!usual).then(|| format!("busy polling: {}", queue.busy_poll));
+            let replaced = &queue.reprovision_reason;
+            let replaced =
+                replaced.as_ref().map(|reason| format!("socket replaced {}x: {reason}", queue.reprovisioned));
+            for note in [mode, busy_poll, replaced].into_iter().flatten() {
+                notes.entry(note).or_default().push(queue.queue.to_string());
+            }
+        }
+        notes.iter().try_for_each(|(note, queues)| writeln!(out, "queue {}: {note}", queues.join(", ")))
     }
 
     /// Rows are RX queues, columns TX queues, each cell says from which CPU.
@@ -310,7 +317,7 @@ mod tests {
             cpu,
             thread: 7,
             mode: "copy".into(),
-            mode_reason: (queue == 1).then(|| "the driver or kernel refused zero-copy: Operation not supported".into()),
+            mode_reason: Some("the driver or kernel refused zero-copy: Operation not supported".into()),
             busy_poll: if queue == 0 { "given up: replies stayed in the TX ring" } else { "off" }.into(),
             received: answered + 2,
             answered,
@@ -357,8 +364,8 @@ queue  cpu  mode         received    answered     dropped   batch  stalls
     2    -  no worker: not in --queues
 the NIC strips VLAN tags: queries to addresses of VLANs take the kernel path
 queue 0: busy polling: given up: replies stayed in the TX ring
-queue 1 is in copy mode: the driver or kernel refused zero-copy: Operation not supported
-queue 1: socket replaced 1 times: replies stayed in the TX ring
+queue 0, 1: copy mode: the driver or kernel refused zero-copy: Operation not supported
+queue 1: socket replaced 1x: replies stayed in the TX ring
 replies                  tx 0             tx 1
         rx 0         100 cpu1                .
         rx 1                .         200 cpu0

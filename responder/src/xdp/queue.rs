@@ -58,8 +58,8 @@ pub struct Queue {
 #[derive(Debug)]
 enum State {
     Serving(Serving),
-    /// There is no socket; binding is tried until then.
-    Rebinding(Instant),
+    /// There is no socket; binding is tried until then, and this came of it.
+    Rebinding(Instant, Option<String>),
     /// It is left to the kernel path, for this reason.
     Abandoned(String),
 }
@@ -127,18 +127,28 @@ impl Queue {
         if carrier && self.observed.stuck.load(Relaxed) && self.replace_after.is_none_or(|after| now >= after) {
             self.replace(interface, steering, "replies stayed in the TX ring", now);
         }
-        let result = match &self.state {
-            State::Serving(serving) if !serving.steered && carrier => self.steer(steering),
-            State::Rebinding(until) if now >= *until => {
-                let reason = format!("it could not be bound again for {} s", REBIND_WITHIN.as_secs());
-                self.abandon(interface, reason);
-                Ok(())
+        match &mut self.state {
+            State::Serving(serving) if !serving.steered && carrier => {
+                if let Err(error) = self.steer(steering) {
+                    self.abandon(interface, format!("{error:#}"));
+                }
             }
-            State::Rebinding(_) => self.rebind(interface),
-            State::Serving(_) | State::Abandoned(_) => Ok(()),
-        };
-        if let Err(error) = result {
-            self.abandon(interface, format!("{error:#}"));
+            // Binding would fail while the interface is down, and the driver may be resetting itself.
+            State::Rebinding(until, _) if !carrier => *until = now + REBIND_WITHIN,
+            State::Rebinding(until, error) if now >= *until => {
+                let error = error.take().unwrap_or_else(|| "the queue is busy".to_owned());
+                self.abandon(
+                    interface,
+                    format!("it could not be bound again for {} s: {error}", REBIND_WITHIN.as_secs()),
+                );
+            }
+            State::Rebinding(until, _) => {
+                let until = *until;
+                if let Err(error) = self.rebind(interface) {
+                    self.state = State::Rebinding(until, Some(format!("{error:#}")));
+                }
+            }
+            State::Serving(_) | State::Abandoned(_) => {}
         }
     }
 
@@ -152,7 +162,7 @@ impl Queue {
             sys::kernel_release()
         );
         self.withdraw(interface, steering);
-        self.state = State::Rebinding(now + REBIND_WITHIN);
+        self.state = State::Rebinding(now + REBIND_WITHIN, None);
         self.observed.stuck.store(false, Relaxed);
         self.observed.unfilled.store(false, Relaxed);
         self.reprovisioned += 1;
@@ -161,7 +171,7 @@ impl Queue {
         self.replace_after = Some(now + pause);
     }
 
-    /// Tries once to bind again, with busy polling only where it has not failed.
+    /// Tries once to bind again, if the kernel has let go of the queue, with busy polling only where it has not failed.
     fn rebind(&mut self, interface: &Interface) -> Result<()> {
         if self.observed.busy_poll_given_up.load(Relaxed) {
             self.options.busy_poll_us = None;
@@ -183,7 +193,7 @@ impl Queue {
         let moved = match &self.state {
             State::Serving(_) => pin(self.observed.thread(), placement.cpu),
             // It will start there.
-            State::Rebinding(_) | State::Abandoned(_) => Ok(()),
+            State::Rebinding(..) | State::Abandoned(_) => Ok(()),
         };
         let queue = placement.queue;
         match moved {
@@ -217,21 +227,19 @@ impl Queue {
         watched && (self.received() == serving.received_before || self.observed.unfilled.load(Relaxed))
     }
 
-    /// Looks, a second after the last time, whether it should have received something. `all` is what all queues' sockets have received.
+    /// Looks, a second after the last time, whether it should have received something.
     pub fn look(
         &mut self,
         interface: &Interface,
         steering: &mut Steering,
         counters: &Counters,
         verdicts: u64,
-        all: u64,
         now: Instant,
     ) {
         let (queue, received) = (self.placement.queue, self.received());
         let State::Serving(serving) = &mut self.state else { return };
         let look = Look {
             received: received - serving.received_before,
-            others: all.saturating_sub(received),
             packets: counters.packets,
             packets_here: counters.packets_of(queue),
             missed: counters.missed(),
@@ -298,7 +306,7 @@ impl Queue {
     pub fn unserved(&self) -> Option<Unserved> {
         let reason = match &self.state {
             State::Serving(_) => return None,
-            State::Rebinding(_) => "its socket is being replaced".to_owned(),
+            State::Rebinding(..) => "its socket is being replaced".to_owned(),
             State::Abandoned(reason) => reason.clone(),
         };
         Some(Unserved { queue: self.placement.queue, reason: format!("{reason}: the kernel path answers its queries") })
@@ -310,7 +318,7 @@ impl Queue {
         match &self.state {
             State::Serving(serving) if serving.zero_copy => "zero-copy",
             State::Serving(_) => "copy",
-            State::Rebinding(_) | State::Abandoned(_) => "none",
+            State::Rebinding(..) | State::Abandoned(_) => "none",
         }
     }
 
@@ -319,7 +327,7 @@ impl Queue {
     pub fn mode_reason(&self) -> Option<&str> {
         match &self.state {
             State::Serving(serving) => serving.mode_reason.as_deref().or(self.deaf.map(Deaf::reason)),
-            State::Rebinding(_) | State::Abandoned(_) => None,
+            State::Rebinding(..) | State::Abandoned(_) => None,
         }
     }
 

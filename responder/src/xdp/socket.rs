@@ -9,6 +9,7 @@
 //! What it does not do: decide what a reply is, or attach the XDP program.
 #![allow(unsafe_code, reason = "this is the island for rings and UMEM")]
 
+mod idle;
 mod options;
 
 use std::{
@@ -20,14 +21,13 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
-use nix::sys::socket::{MsgFlags, recv};
 use xsk_rs::{
     CompQueue, FillQueue, FrameDesc, RxQueue, TxQueue, Umem,
     config::{BindFlags, FrameSize, Interface, LibxdpFlags, QueueSize, SocketConfig, UmemConfig},
 };
 
 use crate::sys;
-use options::{answer, errno, explain, frame_size};
+use options::{errno, explain, frame_size, refused};
 
 pub use options::{Options, ZeroCopy, mtu_max, ring_frames};
 
@@ -40,8 +40,6 @@ const DEFAULT_TX_BUDGET: u32 = 32;
 /// After a process dies, the kernel takes tens of milliseconds to give its queue back.
 const BUSY_FOR: Duration = Duration::from_secs(2);
 const BUSY_STEP: Duration = Duration::from_millis(50);
-/// Between two rounds of busy polling while replies are on their way.
-const NAP: Duration = Duration::from_micros(100);
 
 /// A bound AF_XDP socket with all its frames in its fill ring.
 #[derive(Debug)]
@@ -90,32 +88,24 @@ impl Socket {
             thread::sleep(BUSY_STEP);
         }
         // Whoever has the queue keeps it, unless it is the driver that calls itself busy when asked for zero-copy.
-        let flags = if options.zero_copy == ZeroCopy::On { BindFlags::XDP_ZEROCOPY } else { BindFlags::XDP_COPY };
-        Self::open(interface, queue, options, flags).map_err(|error| explain(error, interface, queue, options))
+        let last = Options { zero_copy: options.zero_copy.last_resort(), ..*options };
+        match Self::open(interface, queue, &last) {
+            Ok(socket) if last.zero_copy != options.zero_copy => {
+                Ok(Self { mode_reason: Some(refused(&io::Error::from_raw_os_error(libc::EBUSY).into())), ..socket })
+            }
+            result => result.map_err(|error| explain(error, interface, queue, options)),
+        }
     }
 
     /// Tries once: `None` while the queue still belongs to another socket.
     pub fn try_bind(interface: &str, queue: u32, options: &Options) -> Result<Option<Self>> {
-        let open = |flags| Self::open(interface, queue, options, flags);
-        let result = match options.zero_copy {
-            ZeroCopy::On => open(BindFlags::XDP_ZEROCOPY),
-            ZeroCopy::Off => open(BindFlags::XDP_COPY),
-            // Asked for neither, the kernel would take copy mode in silence.
-            ZeroCopy::Auto => match open(BindFlags::XDP_ZEROCOPY) {
-                Err(refusal) if errno(&refusal) != Some(libc::EBUSY) => open(BindFlags::XDP_COPY).map(|socket| Self {
-                    mode_reason: Some(format!("the driver or kernel refused zero-copy: {}", answer(&refusal))),
-                    ..socket
-                }),
-                result => result,
-            },
-        };
-        match result {
+        match Self::open(interface, queue, options) {
             Err(error) if errno(&error) == Some(libc::EBUSY) => Ok(None),
             result => result.map(Some).map_err(|error| explain(error, interface, queue, options)),
         }
     }
 
-    fn open(interface: &str, queue: u32, options: &Options, flags: BindFlags) -> Result<Self> {
+    fn open(interface: &str, queue: u32, options: &Options) -> Result<Self> {
         let size = frame_size(options.mtu).with_context(|| {
             format!(
                 "the MTU of {interface} is {}, but a frame holds packets of at most {}: lower the MTU",
@@ -131,15 +121,31 @@ impl Socket {
             .comp_queue_size(ring)
             .build()?;
         let (umem, descs) = Umem::new(config, frames, false).context("UMEM")?;
-        let config = SocketConfig::builder()
-            .rx_queue_size(ring)
-            .tx_queue_size(ring)
-            .libxdp_flags(LibxdpFlags::XSK_LIBXDP_FLAGS_INHIBIT_PROG_LOAD)
-            .bind_flags(flags | BindFlags::XDP_USE_NEED_WAKEUP)
-            .build();
         let interface: Interface = interface.parse()?;
-        // SAFETY: the UMEM is this socket's alone, so the pair of interface and queue is not bound to through it yet.
-        let (tx, rx, rings) = unsafe { xsk_rs::Socket::new(config, &umem, &interface, queue) }?;
+        let bind = |mode: BindFlags| -> Result<_> {
+            let config = SocketConfig::builder()
+                .rx_queue_size(ring)
+                .tx_queue_size(ring)
+                .libxdp_flags(LibxdpFlags::XSK_LIBXDP_FLAGS_INHIBIT_PROG_LOAD)
+                .bind_flags(mode | BindFlags::XDP_USE_NEED_WAKEUP)
+                .build();
+            // SAFETY: the UMEM is this socket's alone, so the pair of interface and queue is not bound to through it yet.
+            Ok(unsafe { xsk_rs::Socket::new(config, &umem, &interface, queue) }?)
+        };
+        let mut mode_reason = None;
+        let (tx, rx, rings) = match options.zero_copy {
+            ZeroCopy::On => bind(BindFlags::XDP_ZEROCOPY)?,
+            ZeroCopy::Off => bind(BindFlags::XDP_COPY)?,
+            // Asked for neither, the kernel would take copy mode in silence. The UMEM stays: giving it back takes the kernel a moment, in
+            // which it counts against the memlock limit.
+            ZeroCopy::Auto => match bind(BindFlags::XDP_ZEROCOPY) {
+                Err(refusal) if errno(&refusal) != Some(libc::EBUSY) => {
+                    mode_reason = Some(refused(&refusal));
+                    bind(BindFlags::XDP_COPY)?
+                }
+                result => result?,
+            },
+        };
         let (mut fill, completion) = rings.context("the first socket of a UMEM has the fill and completion rings")?;
 
         // SAFETY: the descriptors are this UMEM's, fresh, and in no other ring.
@@ -159,7 +165,7 @@ impl Socket {
             in_flight: 0,
             tx_budget: DEFAULT_TX_BUDGET,
             zero_copy: false,
-            mode_reason: None,
+            mode_reason,
             busy_poll: None,
         };
         let fd = socket.try_clone_fd()?;
@@ -237,79 +243,6 @@ impl Socket {
         self.send(sent);
         let stalled = self.kick();
         Exchange { received: count(received), sent: count(sent), completed, stalled }
-    }
-
-    /// Sleeps until a frame arrives or the time is over, and wakes a driver that waits for the fill or the TX ring.
-    ///
-    /// With busy polling the NIC is polled first. poll(2) does not do that for an AF_XDP socket, recvfrom(2) does (`xsk_recvmsg` runs the
-    /// queue's NAPI once). Every way through ends in one of the two, since the driver takes the memory for the kernel's own packets
-    /// from the fill ring as well: asleep, it would lose ping and ssh, not only DNS.
-    pub fn wait(&mut self, timeout: Duration) {
-        if let Some(busy_poll) = self.busy_poll {
-            let until = Instant::now() + busy_poll;
-            loop {
-                self.poll_nic();
-                if self.rx.nb_avail_exact() > 0 {
-                    return;
-                }
-                if Instant::now() >= until {
-                    break;
-                }
-            }
-            if self.in_flight > 0 {
-                // poll(2) would wake the driver, and so hide that busy polling does not serve the TX ring here.
-                thread::sleep(NAP);
-                return;
-            }
-        }
-        let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
-        // A failed poll is a socket whose device has gone; the worker's next look at its stop flag is all that can be done.
-        let arrived = self.rx.poll(timeout_ms);
-        if !matches!(arrived, Ok(true)) && self.is_unfilled() {
-            self.nudge();
-        }
-    }
-
-    /// Whether the driver has no frame to receive into, though the fill ring has some. In copy mode it needs none.
-    pub fn is_unfilled(&mut self) -> bool {
-        let taken = self.fill.nb_free_exact();
-        self.zero_copy && taken < self.ring_frames && taken <= self.in_flight + self.rx.nb_avail_exact()
-    }
-
-    /// Runs the queue's NAPI once although busy polling is off: this has the driver look at the fill ring. Some drivers' wake-up reaches the
-    /// TX queue's interrupt alone, so that a NIC whose RX queue has an interrupt of its own would never begin to receive.
-    fn nudge(&self) {
-        // Without the capability to do so the wake-up has to be enough.
-        if sys::set_busy_poll(self.fd(), true).is_ok() {
-            self.poll_nic();
-            let _ = sys::set_busy_poll(self.fd(), false);
-        }
-    }
-
-    /// Ends busy polling, and returns whether it was on. From then on interrupts drive the queue.
-    ///
-    /// With SO_PREFER_BUSY_POLL the kernel leaves the driver alone when a zero-copy socket asks to send (`xsk_no_wakeup`), and counts on
-    /// the RX queue's NAPI. A NIC whose TX queue has an interrupt, and so a NAPI, of its own then sends nothing.
-    pub fn give_up_busy_poll(&mut self) -> bool {
-        let was_on = self.busy_poll.take().is_some();
-        if was_on {
-            // It cannot fail: both options were set before, and anybody may lower them.
-            let _ = sys::stop_busy_poll(self.fd());
-        }
-        was_on
-    }
-
-    /// Has the kernel send what is in the TX ring, whatever the ring's flags say.
-    pub fn push(&mut self) {
-        // What was late is looked at again; there is nothing else to do about an error.
-        let _ = self.tx.wakeup();
-        let _ = self.rx.poll(0);
-    }
-
-    /// Runs the queue's NAPI once from here, if SO_BUSY_POLL is on.
-    fn poll_nic(&self) {
-        // Nothing is read: an AF_XDP socket's frames are in its ring.
-        let _ = recv(self.rx.fd().as_raw_fd(), &mut [], MsgFlags::MSG_DONTWAIT);
     }
 
     /// Moves frames that were sent from the completion ring to the fill ring, and returns their number.

@@ -6,17 +6,26 @@ use std::time::{Duration, Instant};
 pub const LATE: Duration = Duration::from_millis(50);
 /// After it was kicked, even a NIC that resets itself has said something by then.
 pub const DEAD: Duration = Duration::from_secs(1);
+/// What lies between two looks counts this long at most: whoever looks late may not have run, and then perhaps nobody has.
+const STEP_MAX: Duration = Duration::from_millis(25);
 
 /// Watches the frames that were given to a TX ring.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TxWatch {
+    /// The last look that found frames in flight and none completed.
+    last: Option<Instant>,
+    /// How long that has been so, or for how long since the kick.
+    waited: Duration,
+    stage: Stage,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum TxWatch {
-    /// Frames complete, or none are in flight.
+enum Stage {
+    /// Frames may complete by themselves.
     #[default]
-    Fine,
-    /// Frames are in flight and none has completed since.
-    Waiting(Instant),
-    /// They were late, and the kernel was told to send them then.
-    Kicked(Instant),
+    Patient,
+    /// They were late, and the kernel was told to send them.
+    Kicked,
     /// That did not help.
     Dead,
 }
@@ -35,26 +44,29 @@ pub enum Overdue {
 impl TxWatch {
     /// Frames are in flight and none has completed since the last look. Each remedy comes up once until there is progress.
     pub fn waiting(&mut self, now: Instant) -> Overdue {
-        match *self {
-            Self::Fine => *self = Self::Waiting(now),
-            Self::Waiting(since) if now - since >= LATE => {
-                *self = Self::Kicked(now);
-                return Overdue::Late;
-            }
-            Self::Kicked(since) if now - since >= DEAD => {
-                *self = Self::Dead;
-                return Overdue::Dead;
-            }
-            Self::Waiting(_) | Self::Kicked(_) | Self::Dead => {}
-        }
-        Overdue::No
+        let before = self.last.replace(now).unwrap_or(now);
+        self.waited += (now - before).min(STEP_MAX);
+        let (stage, overdue) = match self.stage {
+            Stage::Patient if self.waited >= LATE => (Stage::Kicked, Overdue::Late),
+            Stage::Kicked if self.waited >= DEAD => (Stage::Dead, Overdue::Dead),
+            _ => return Overdue::No,
+        };
+        (self.stage, self.waited) = (stage, Duration::ZERO);
+        overdue
     }
 
     /// A frame has completed, none is in flight, or the link is down and nothing can be sent. Returns whether the ring was dead.
     #[inline]
     pub fn progress(&mut self) -> bool {
-        std::mem::take(self) == Self::Dead
+        self.last.is_some() && std::mem::take(self).stage == Stage::Dead
     }
+}
+
+/// Whether a zero-copy driver has no frame to receive into, though the fill ring has some: of the ring's frames the kernel has `taken` some
+/// from the fill ring, and these are all with the TX side or in the RX ring.
+#[must_use]
+pub fn is_unfilled(ring_frames: u32, taken: u32, in_flight: u32, arrived: u32) -> bool {
+    taken < ring_frames && taken <= in_flight + arrived
 }
 
 /// Looks at a queue that has received nothing, a second apart. All counts are totals.
@@ -62,8 +74,6 @@ impl TxWatch {
 pub struct Look {
     /// Frames that the queue's socket has received since it was bound.
     pub received: u64,
-    /// Frames that the sockets of the interface's other queues have received.
-    pub others: u64,
     /// Packets that the NIC says it received: on any queue, and on this one.
     pub packets: u64,
     /// See above.
@@ -101,8 +111,8 @@ impl Deaf {
     }
 }
 
-/// More frames than this within a look, and it may be another queue that misses packets.
-const OTHERS_MAX: u64 = 1000;
+/// With more verdicts than this since the last look, it may be a queue that works and has too much to do that misses packets.
+const BUSY: u64 = 1000;
 /// As often must a look find the same, one after the other.
 const LOOKS: u32 = 2;
 
@@ -128,7 +138,7 @@ impl RxWatch {
         } else if now.received > 0 || grew(|look| look.packets_here) {
             None
         } else if grew(|look| look.missed_here)
-            || (grew(|look| look.missed) && now.others.saturating_sub(last.others) <= OTHERS_MAX)
+            || (grew(|look| look.missed) && now.verdicts.saturating_sub(last.verdicts) <= BUSY)
         {
             Some(Deaf::Missed)
         } else if grew(|look| look.packets) && now.verdicts == self.verdicts {
@@ -151,32 +161,41 @@ mod tests {
     /// CASES 14 and 15: replies that stay in the TX ring until the next query, or for ever.
     #[test]
     fn case_14_15_what_stays_in_the_tx_ring_is_noticed() {
-        use Overdue::{Dead, Late, No};
-        // Each step: milliseconds, and what it finds; `None` is progress.
-        let cases: [&[(u64, Option<Overdue>)]; 6] = [
-            &[(0, Some(No)), (49, Some(No)), (50, Some(Late)), (51, Some(No))],
-            &[(0, Some(No)), (49, None), (50, Some(No)), (99, Some(No)), (100, Some(Late))],
-            // The clock starts anew with the kick.
-            &[(0, Some(No)), (70, Some(Late)), (1069, Some(No)), (1070, Some(Dead)), (9000, Some(No))],
-            &[(0, Some(No)), (70, Some(Late)), (1069, None), (1070, Some(No)), (1119, Some(No)), (1120, Some(Late))],
-            // A worker that was not run for long draws no conclusion beyond the first.
-            &[(0, Some(No)), (9000, Some(Late)), (9001, Some(No))],
-            &[(0, Some(No)), (50, Some(Late)), (1050, Some(Dead)), (1051, None), (1052, Some(No)), (1102, Some(Late))],
+        use Overdue::{Dead, Late};
+        // How long it looks and in what steps, when there is progress, and what comes up at which look, in milliseconds.
+        type Case<'a> = (u64, u64, Option<u64>, &'a [(u64, Overdue)]);
+        let cases: [Case<'_>; 6] = [
+            (49, 7, None, &[]),
+            (1000, 10, None, &[(50, Late)]),
+            (3000, 10, None, &[(50, Late), (1050, Dead)]),
+            (200, 10, Some(40), &[(100, Late)]),
+            (1200, 10, Some(1040), &[(50, Late), (1100, Late)]),
+            (1200, 20, Some(1100), &[(60, Late), (1060, Dead), (1180, Late)]),
         ];
         let start = Instant::now();
-        for case in cases {
+        for (until, step, progress, expected) in cases {
             let mut watch = TxWatch::default();
-            for (at_ms, expected) in case {
-                match expected {
-                    Some(expected) => {
-                        let found = watch.waiting(start + Duration::from_millis(*at_ms));
-                        assert_eq!(found, *expected, "{case:?} at {at_ms}");
-                    }
-                    None => {
-                        watch.progress();
-                    }
+            let mut found = Vec::new();
+            for at in (0..=until).step_by(usize::try_from(step).unwrap()) {
+                if Some(at) == progress {
+                    watch.progress();
+                    continue;
+                }
+                match watch.waiting(start + Duration::from_millis(at)) {
+                    Overdue::No => {}
+                    overdue => found.push((at, overdue)),
                 }
             }
+            assert_eq!(found, expected, "{until} {step} {progress:?}");
+        }
+    }
+
+    #[test]
+    fn a_worker_that_did_not_run_blames_nobody() {
+        let start = Instant::now();
+        let mut watch = TxWatch::default();
+        for (at_ms, expected) in [(0, Overdue::No), (9000, Overdue::No), (9024, Overdue::No), (9025, Overdue::Late)] {
+            assert_eq!(watch.waiting(start + Duration::from_millis(at_ms)), expected, "{at_ms}");
         }
     }
 
@@ -185,13 +204,11 @@ mod tests {
         let start = Instant::now();
         let mut watch = TxWatch::default();
         assert!(!watch.progress());
-        for (after, dead) in [(Duration::ZERO, false), (LATE, false), (DEAD, true)] {
-            let mut copy = watch;
-            assert!(!copy.progress());
-            watch.waiting(start + after + if dead { LATE } else { Duration::ZERO });
-        }
+        let last =
+            (0..60).map(|step| watch.waiting(start + step * STEP_MAX)).filter(|found| *found != Overdue::No).last();
+        assert_eq!(last, Some(Overdue::Dead));
         assert!(watch.progress());
-        assert_eq!(watch, TxWatch::Fine);
+        assert!(!watch.progress());
     }
 
     /// A queue that binds and never receives, as on a NIC whose driver wakes the wrong interrupt.
@@ -202,9 +219,9 @@ mod tests {
         let cases = [
             ("nothing happens", step, None),
             ("the driver took no frames", Look { unfilled: true, ..step }, Some(Deaf::Unfilled)),
-            ("it missed packets", Look { missed_here: 1, others: 5000, ..step }, Some(Deaf::Missed)),
-            ("somebody missed packets", Look { missed: 1, others: 1000, ..step }, Some(Deaf::Missed)),
-            ("a busy queue missed packets", Look { missed: 1, others: 1001, ..step }, None),
+            ("it missed packets", Look { missed_here: 1, verdicts: 5000, ..step }, Some(Deaf::Missed)),
+            ("somebody missed packets", Look { missed: 1, verdicts: 1000, ..step }, Some(Deaf::Missed)),
+            ("a busy queue missed packets", Look { missed: 1, verdicts: 1001, ..step }, None),
             ("the kernel's own packets come in", Look { missed: 1, packets_here: 1, packets: 1, ..step }, None),
             ("it receives", Look { received: 1, missed: 9, packets: 9, ..step }, None),
             ("packets that the program does not see", Look { packets: 1, ..step }, Some(Deaf::Unseen)),
@@ -216,7 +233,6 @@ mod tests {
                 .map(|n| {
                     watch.look(Look {
                         received: n * step.received,
-                        others: n * step.others,
                         packets: n * step.packets,
                         packets_here: n * step.packets_here,
                         missed: n * step.missed,
@@ -227,6 +243,20 @@ mod tests {
                 })
                 .collect();
             assert_eq!(found, [None, None, expected, expected], "{name}");
+        }
+    }
+
+    #[test]
+    fn a_driver_that_holds_no_frame_is_told_from_one_that_was_given_none() {
+        for (taken, in_flight, arrived, unfilled) in [
+            (0, 0, 0, true),
+            (256, 0, 0, false),
+            (256, 200, 56, true),
+            (256, 200, 55, false),
+            // Everything is on its way out: the fill ring has nothing to take.
+            (4096, 4096, 0, false),
+        ] {
+            assert_eq!(is_unfilled(4096, taken, in_flight, arrived), unfilled, "{taken} {in_flight} {arrived}");
         }
     }
 

@@ -22,6 +22,13 @@ pub enum ZeroCopy {
     Off,
 }
 
+impl ZeroCopy {
+    /// What is left when the queue stays busy.
+    pub(super) fn last_resort(self) -> Self {
+        if self == Self::Auto { Self::Off } else { self }
+    }
+}
+
 /// How to make a socket.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
@@ -55,11 +62,12 @@ pub(super) fn errno(error: &anyhow::Error) -> Option<i32> {
     error.chain().find_map(|cause| cause.downcast_ref::<io::Error>()?.raw_os_error())
 }
 
-/// The system's own words for a refusal, without its number.
-pub(super) fn answer(error: &anyhow::Error) -> String {
+/// Why copy mode is used: the system's own words, without their number.
+pub(super) fn refused(error: &anyhow::Error) -> String {
     let answer =
         errno(error).map_or_else(|| format!("{error:#}"), |errno| io::Error::from_raw_os_error(errno).to_string());
-    answer.split(" (os error").next().unwrap_or_default().to_owned()
+    let answer = answer.split(" (os error").next().unwrap_or_default();
+    format!("the driver or kernel refused zero-copy: {answer}")
 }
 
 /// Says what was attempted, what the system answered and what to do.
@@ -108,11 +116,11 @@ mod tests {
     /// CASES 2: EOPNOTSUPP with no reason.
     #[test]
     fn case_02_a_refusal_of_zero_copy_names_driver_and_kernel() {
-        let refused = || anyhow::Error::new(io::Error::from_raw_os_error(libc::EOPNOTSUPP)).context("bind");
-        assert_eq!(answer(&refused()), "Operation not supported");
-        assert_eq!(answer(&anyhow!("no rings")), "no rings");
+        let answer = || anyhow::Error::new(io::Error::from_raw_os_error(libc::EOPNOTSUPP)).context("bind");
+        assert_eq!(refused(&answer()), "the driver or kernel refused zero-copy: Operation not supported");
+        assert_eq!(refused(&anyhow!("no rings")), "the driver or kernel refused zero-copy: no rings");
         let options = Options { mtu: 1500, zero_copy: ZeroCopy::On, ring_frames: 4096, busy_poll_us: None };
-        let sentence = explain(refused(), "lo", 3, &options).to_string();
+        let sentence = explain(answer(), "lo", 3, &options).to_string();
         for part in ["queue 3 of lo", "the driver ", &sys::kernel_release(), "use --zero-copy auto"] {
             assert!(sentence.contains(part), "{part}: {sentence}");
         }

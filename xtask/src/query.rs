@@ -6,7 +6,7 @@ use std::{
 };
 
 use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
-use xtask::lab::Lab;
+use crate::lab::Lab;
 
 /// How long a reply may take.
 pub const REPLY_WITHIN: Duration = Duration::from_secs(3);
