@@ -5,7 +5,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr},
-    sync::{Arc, LazyLock, Mutex},
+    sync::{LazyLock, Mutex},
 };
 
 use libfuzzer_sys::fuzz_target;
@@ -16,7 +16,7 @@ use responder::{
     service::{Rules, Service, State},
     wire::frame::Request,
     xdp::worker::Handler,
-    zone::{Source, Zones},
+    zone::{Published, Source, Zones},
 };
 
 const ROOM: usize = 2048 - 256;
@@ -28,7 +28,7 @@ static HANDLERS: LazyLock<Mutex<[Handler; 2]>> = LazyLock::new(|| {
     let zones = Zones::load(&[Source { name: "example.com".into(), file }]).expect("the example zone loads");
     let own = AddressList::default();
     own.set([IpAddr::V4(Ipv4Addr::new(192, 0, 2, 53))]);
-    let service = Service::Dns(Arc::new(zones));
+    let service = Service::Dns(Published::new(zones).view());
     let policy = Policy {
         cookies: Cookies::On(Secrets::random()),
         any: AnyPolicy::Hinfo,

@@ -24,18 +24,22 @@ pub enum Command {
     /// Serve zones on one or more interfaces until SIGINT or SIGTERM.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Serve),
-    /// Read a zone file and report every error in it with file and line; exit 1 if there is one.
+    /// Read a zone file, or a configuration file and its zones, and report every error with its place; exit 1 if there is one.
     #[command(
-        after_help = "Examples:\n  responder check example.com.zone\n  responder check --zone example.com db.example"
+        after_help = "Examples:\n  responder check example.com.zone\n  responder check --zone example.com db.example\n  responder check --config responder.toml"
     )]
     Check(Check),
     /// Ask a running server what it has done: per queue and worker, with the RX-queue x TX-queue x TX-CPU matrix.
     #[command(after_help = "Examples:\n  responder status\n  responder status --json | jq '.interfaces[0].matrix'")]
     Status(Status),
+    /// Have a running server read its zones and its configuration file anew, as SIGHUP does; exit 1 if there is an error in them.
+    #[command(after_help = RELOAD_NOTES)]
+    Reload(Reload),
 }
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
+  responder serve --config /etc/responder.toml
   responder serve --iface eth0 --zone example.com=/etc/zones/example.com.zone
   responder serve --iface eth0 --queues 0-3 --cpus 4-7 --zone example.com=db.example
   responder serve --iface eth0 --listen 192.0.2.53 --listen [2001:db8::53]:5353 --zone example.com=db.example
@@ -46,9 +50,22 @@ interface and to the MAC address that its query came from.
 
 Exit status: 0 after a signal, 1 when it could not start or had to stop, 2 for a wrong command line.";
 
+const RELOAD_NOTES: &str = "\
+Examples:
+  responder reload
+  responder reload example.com
+
+A zone with an error is not loaded: the old one stays in service. Queries are answered all the while, each from one version. Of the configuration
+file the zones, the rules of answers, the rate limit and the access list are taken anew; for the rest the answer says that a restart is needed.";
+
 /// Flags of `serve`.
-#[derive(Debug, Args)]
+///
+/// What is not given is taken from the configuration file, and what is not there either has the default that the text says.
+#[derive(Clone, Debug, Default, Args)]
 pub struct Serve {
+    /// Read settings from this TOML file. A flag wins over the key of the same meaning. SIGHUP and `responder reload` read it again.
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
     /// Serve on this interface (repeat for several). A bond, bridge, VLAN or macvlan cannot be given: name its physical members.
     #[arg(long, value_name = "IF")]
     pub iface: Vec<String>,
@@ -59,24 +76,27 @@ pub struct Serve {
     /// Serve this zone from this master file (repeat for several).
     #[arg(long, value_name = "NAME=FILE")]
     pub zone: Vec<String>,
-    /// Receive queues that get a worker. Queries on other queues are answered by the kernel path.
-    #[arg(long, value_name = "all|LIST", default_value = "all")]
-    pub queues: String,
-    /// CPU of each queue's worker, in the order of the queues. `auto` takes the CPU of the queue's interrupt.
-    #[arg(long, value_name = "auto|LIST", default_value = "auto")]
-    pub cpus: String,
-    /// `xdp` is the bypass with the kernel path beside it, `socket` the kernel path alone.
-    #[arg(long, value_enum, default_value_t = Io::Xdp)]
-    pub io: Io,
-    /// How the XDP program is attached. `auto` takes the driver's native mode and falls back to generic with a warning.
-    #[arg(long, value_enum, default_value_t = XdpMode::Auto)]
-    pub xdp_mode: XdpMode,
-    /// Zero-copy receive and transmit. `auto` falls back to copy, per queue, and says so.
-    #[arg(long, value_enum, default_value_t = ZeroCopy::Auto)]
-    pub zero_copy: ZeroCopy,
-    /// What answers: `dns`, `echo` (RFC 862, measures the path alone) or `sink` (count and drop).
-    #[arg(long, value_enum, default_value_t = ServiceKind::Dns)]
-    pub service: ServiceKind,
+    /// Serve every file `NAME.zone` in this directory as zone NAME, beside the zones given by name.
+    #[arg(long, value_name = "DIR")]
+    pub zone_directory: Option<PathBuf>,
+    /// Receive queues that get a worker [default: all]. Queries on other queues are answered by the kernel path.
+    #[arg(long, value_name = "all|LIST")]
+    pub queues: Option<String>,
+    /// CPU of each queue's worker, in the order of the queues [default: auto]. `auto` takes the CPU of the queue's interrupt.
+    #[arg(long, value_name = "auto|LIST")]
+    pub cpus: Option<String>,
+    /// `xdp` is the bypass with the kernel path beside it, `socket` the kernel path alone [default: xdp].
+    #[arg(long, value_enum)]
+    pub io: Option<Io>,
+    /// How the XDP program is attached [default: auto]. `auto` takes the driver's native mode and falls back to generic with a warning.
+    #[arg(long, value_enum)]
+    pub xdp_mode: Option<XdpMode>,
+    /// Zero-copy receive and transmit [default: auto]. `auto` falls back to copy, per queue, and says so.
+    #[arg(long, value_enum)]
+    pub zero_copy: Option<ZeroCopy>,
+    /// What answers: `dns`, `echo` (RFC 862, measures the path alone) or `sink` (count and drop) [default: dns].
+    #[arg(long, value_enum)]
+    pub service: Option<ServiceKind>,
     /// VLAN ids, beside those of the interface's own VLAN devices, whose tagged queries are answered. OUTER.INNER for two tags.
     #[arg(long, value_name = "LIST")]
     pub vlan: Option<String>,
@@ -84,15 +104,15 @@ pub struct Serve {
     /// stay in the TX ring.
     #[arg(long, value_name = "US")]
     pub busy_poll: Option<u32>,
-    /// Check IPv4 and UDP checksums of queries. `auto` is on, except on veth, where local senders leave partial sums.
-    #[arg(long, value_enum, default_value_t = Switch::Auto)]
-    pub verify_checksums: Switch,
-    /// Frames in each queue's rings; rounded up to a power of two of at least 4096.
-    #[arg(long, value_name = "FRAMES", default_value_t = 4096)]
-    pub ring_frames: u32,
-    /// Unix socket for `responder status`.
-    #[arg(long, value_name = "PATH", default_value = DEFAULT_CONTROL)]
-    pub control: PathBuf,
+    /// Check IPv4 and UDP checksums of queries [default: auto]. `auto` is on, except on veth, where local senders leave partial sums.
+    #[arg(long, value_enum)]
+    pub verify_checksums: Option<Switch>,
+    /// Frames in each queue's rings; rounded up to a power of two of at least 4096 [default: 4096].
+    #[arg(long, value_name = "FRAMES")]
+    pub ring_frames: Option<u32>,
+    /// Unix socket for `responder status` and `responder reload` [default: /run/responder.sock].
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
     /// Log some of the packets that the XDP program passes to the kernel, a few a second per CPU. Costs nothing when absent.
     #[arg(long)]
     pub log_steering: bool,
@@ -102,8 +122,11 @@ pub struct Serve {
 #[derive(Debug, Args)]
 pub struct Check {
     /// The master file.
-    #[arg(value_name = "ZONEFILE")]
-    pub file: PathBuf,
+    #[arg(value_name = "ZONEFILE", required_unless_present = "config")]
+    pub file: Option<PathBuf>,
+    /// Check this configuration file and all zones that it names instead.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["file", "zone"])]
+    pub config: Option<PathBuf>,
     /// The zone's name; default: the owner of the file's SOA record.
     #[arg(long, value_name = "NAME")]
     pub zone: Option<String>,
@@ -113,6 +136,20 @@ pub struct Check {
 #[derive(Debug, Args)]
 pub struct Status {
     /// Print the JSON document that the tables are made from.
+    #[arg(long)]
+    pub json: bool,
+    /// The server's unix socket.
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_CONTROL)]
+    pub control: PathBuf,
+}
+
+/// Flags of `reload`.
+#[derive(Debug, Args)]
+pub struct Reload {
+    /// Reload this zone alone and keep the others, and all other settings, as they are.
+    #[arg(value_name = "ZONE")]
+    pub zone: Option<String>,
+    /// Print the JSON document that the lines are made from.
     #[arg(long)]
     pub json: bool,
     /// The server's unix socket.

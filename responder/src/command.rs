@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
 pub mod check;
+pub mod reload;
 pub mod serve;
 pub mod status;

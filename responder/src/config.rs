@@ -1,24 +1,34 @@
-//! The command line, checked: what the rest of the program reads.
+//! The command line and the configuration file, checked: what the rest of the program reads.
+//!
+//! Each source becomes `Settings`, where every value is right by itself; together they become one [`Config`].
+
+mod file;
+mod rules;
+mod section;
+mod settings;
 
 use std::{
     collections::BTreeSet,
-    net::{IpAddr, SocketAddr},
-    path::PathBuf,
+    fs,
+    net::SocketAddr,
+    path::{Path, PathBuf},
 };
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, ensure};
+
+pub use settings::DNS_PORT;
+use settings::{Choice, Settings};
 
 use crate::{
-    cli::{Io, Serve, ServiceKind, Switch, XdpMode},
+    cli::{DEFAULT_CONTROL, Io, Serve, ServiceKind, Switch, XdpMode},
+    guard::cookie::Secrets,
+    service::Rules,
     xdp::{
         socket::{self, ZeroCopy},
         steering::VlanTag,
     },
     zone::Source,
 };
-
-/// Where DNS is asked (RFC 1035 section 4.2).
-pub const DNS_PORT: u16 = 53;
 
 /// Everything `serve` needs to know.
 #[derive(Clone, Debug)]
@@ -27,7 +37,7 @@ pub struct Config {
     pub interfaces: Vec<String>,
     /// Addresses to serve; empty means all addresses of the interfaces, at port 53.
     pub listen: Vec<SocketAddr>,
-    /// Zones and their files.
+    /// Zones and their files, those of the zone directory included.
     pub zones: Vec<Source>,
     /// Receive queues with a worker; `None` means all.
     pub queues: Option<Vec<u32>>,
@@ -53,113 +63,117 @@ pub struct Config {
     pub control: PathBuf,
     /// Whether the XDP program logs.
     pub log_steering: bool,
+    /// Who is answered and how.
+    pub rules: Rules,
+    /// What was typed, so that the file can be read again.
+    flags: Serve,
+    /// Makes cookies where the file has no secret.
+    secrets: Secrets,
 }
 
 impl Config {
-    /// Checks what can be checked without looking at the machine.
-    pub fn new(flags: Serve) -> Result<Self> {
+    /// Reads the configuration file, if there is one, and checks what can be checked without looking at interfaces.
+    pub fn new(flags: &Serve) -> Result<Self> {
+        Self::with_secrets(flags, Secrets::random())
+    }
+
+    /// The same command line with the file as it is now.
+    pub fn read_again(&self) -> Result<Self> {
+        Self::with_secrets(&self.flags, self.secrets.clone())
+    }
+
+    /// The settings of `now` that differ from these and that a running server cannot take.
+    #[must_use]
+    pub fn needs_restart(&self, now: &Self) -> Vec<String> {
+        let changed = [
+            ("interfaces", self.interfaces != now.interfaces),
+            ("listen", self.listen != now.listen),
+            ("queues", self.queues != now.queues),
+            ("cpus", self.cpus != now.cpus),
+            ("io", self.io != now.io),
+            ("xdp_mode", self.xdp_mode != now.xdp_mode),
+            ("zero_copy", self.zero_copy != now.zero_copy),
+            ("service", self.service != now.service),
+            ("vlan", self.vlans != now.vlans),
+            ("busy_poll", self.busy_poll_us != now.busy_poll_us),
+            ("verify_checksums", self.verify_checksums != now.verify_checksums),
+            ("ring_frames", self.ring_frames != now.ring_frames),
+            ("control", self.control != now.control),
+            ("log_steering", self.log_steering != now.log_steering),
+        ];
+        changed.iter().filter(|(_, is_changed)| *is_changed).map(|(key, _)| (*key).to_owned()).collect()
+    }
+
+    fn with_secrets(flags: &Serve, secrets: Secrets) -> Result<Self> {
+        let file = flags.config.as_deref().map(|file| file::read(file, &secrets)).transpose()?.unwrap_or_default();
+        let settings = Settings::from_flags(flags)?.or(file);
+        let interfaces = settings.interfaces.unwrap_or_default();
+        let listen = settings.listen.unwrap_or_default();
+        let io = settings.io.unwrap_or(Io::Xdp);
         let mut names = BTreeSet::new();
-        for name in &flags.iface {
-            ensure!(names.insert(name), "--iface {name} is given twice");
+        for name in &interfaces {
+            ensure!(names.insert(name), "interface {name} is given twice");
         }
-        let listen = flags.listen.iter().map(|text| listen(text)).collect::<Result<Vec<_>>>()?;
-        match flags.io {
-            Io::Xdp => {
-                ensure!(!flags.iface.is_empty(), "--io xdp needs an interface: add --iface IF, or use --io socket")
-            }
+        match io {
+            Io::Xdp => ensure!(
+                !interfaces.is_empty(),
+                "--io xdp needs an interface: add --iface IF (or `interfaces` in the file), or use --io socket"
+            ),
             Io::Socket => ensure!(
-                !flags.iface.is_empty() || !listen.is_empty(),
-                "there is nothing to serve on: add --iface IF or --listen ADDR"
+                !interfaces.is_empty() || !listen.is_empty(),
+                "there is nothing to serve on: add --iface IF or --listen ADDR (`interfaces` or `listen` in the file)"
             ),
         }
-        let zones = flags.zone.iter().map(|text| zone(text)).collect::<Result<Vec<_>>>()?;
-        if flags.service == ServiceKind::Dns {
-            ensure!(!zones.is_empty(), "there is no zone to serve: add --zone NAME=FILE");
+        let service = settings.service.unwrap_or(ServiceKind::Dns);
+        let mut zones = settings.zones.unwrap_or_default();
+        if let Some(directory) = &settings.zone_directory {
+            zones.extend(zones_in(directory)?);
+        }
+        if service == ServiceKind::Dns {
+            ensure!(
+                !zones.is_empty(),
+                "there is no zone to serve: add --zone NAME=FILE ([zones] or `zone_directory` in the file)"
+            );
         }
         Ok(Self {
-            interfaces: flags.iface,
+            interfaces,
             listen,
             zones,
-            queues: match flags.queues.as_str() {
-                "all" => None,
-                list => Some(numbers(list).with_context(|| format!("--queues {list}"))?),
-            },
-            cpus: match flags.cpus.as_str() {
-                "auto" => None,
-                list => Some(
-                    numbers(list)
-                        .with_context(|| format!("--cpus {list}"))?
-                        .into_iter()
-                        .map(|cpu| cpu as usize)
-                        .collect(),
-                ),
-            },
-            io: flags.io,
-            xdp_mode: flags.xdp_mode,
-            zero_copy: flags.zero_copy,
-            service: flags.service,
-            vlans: match flags.vlan {
-                None => Vec::new(),
-                Some(list) => vlans(&list).with_context(|| format!("--vlan {list}"))?,
-            },
-            busy_poll_us: flags.busy_poll,
-            verify_checksums: flags.verify_checksums,
-            ring_frames: socket::ring_frames(flags.ring_frames),
-            control: flags.control,
-            log_steering: flags.log_steering,
+            queues: settings.queues.and_then(Choice::list),
+            cpus: settings.cpus.and_then(Choice::list),
+            io,
+            xdp_mode: settings.xdp_mode.unwrap_or(XdpMode::Auto),
+            zero_copy: settings.zero_copy.unwrap_or(ZeroCopy::Auto),
+            service,
+            vlans: settings.vlans.unwrap_or_default(),
+            busy_poll_us: settings.busy_poll_us,
+            verify_checksums: settings.verify_checksums.unwrap_or(Switch::Auto),
+            ring_frames: socket::ring_frames(settings.ring_frames.unwrap_or(0)),
+            control: settings.control.unwrap_or_else(|| DEFAULT_CONTROL.into()),
+            log_steering: settings.log_steering.unwrap_or(false),
+            rules: settings.rules.unwrap_or_default(),
+            flags: flags.clone(),
+            secrets,
         })
     }
 }
 
-/// `ADDR`, `ADDR:PORT` or `[ADDR]:PORT`.
-fn listen(text: &str) -> Result<SocketAddr> {
-    let bare = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
-    let address = bare
-        .parse::<IpAddr>()
-        .map(|address| SocketAddr::new(address, DNS_PORT))
-        .or_else(|_| text.parse::<SocketAddr>())
-        .ok()
-        .with_context(|| format!("--listen {text}: expected an IP address, or an address and a port as in 192.0.2.53:53 or [2001:db8::53]:53"))?;
-    ensure!(address.port() != 0, "--listen {text}: port 0 cannot be asked");
-    ensure!(!address.ip().is_multicast(), "--listen {text}: a multicast address cannot be served");
-    Ok(address)
-}
-
-/// `NAME=FILE`.
-fn zone(text: &str) -> Result<Source> {
-    match text.split_once('=') {
-        Some((name, file)) if !name.is_empty() && !file.is_empty() => {
-            Ok(Source { name: name.into(), file: file.into() })
+/// Every file `NAME.zone` in a directory, by name.
+fn zones_in(directory: &Path) -> Result<Vec<Source>> {
+    let read = || -> std::io::Result<Vec<Source>> {
+        let mut zones = Vec::new();
+        for entry in fs::read_dir(directory)? {
+            let file = entry?.path();
+            let name = file.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".zone"));
+            // An editor's backup or a file half written is no zone.
+            if let Some(name) = name.filter(|name| !name.starts_with('.') && !name.is_empty()) {
+                zones.push(Source { name: name.to_owned(), file });
+            }
         }
-        _ => bail!("--zone {text}: expected NAME=FILE, as in example.com=/etc/zones/example.com.zone"),
-    }
-}
-
-/// A list of numbers and ranges, `0-3,5`, each number once, in the order given.
-fn numbers(list: &str) -> Result<Vec<u32>> {
-    let mut result = Vec::new();
-    for item in list.split(',') {
-        let (first, last) = item.split_once('-').unwrap_or((item, item));
-        let number = |text: &str| {
-            text.trim()
-                .parse::<u32>()
-                .ok()
-                .with_context(|| format!("{item:?}: expected a number or a range such as 0-3"))
-        };
-        let (first, last) = (number(first)?, number(last)?);
-        ensure!(first <= last, "{item:?}: the range is empty");
-        ensure!(last - first < 65_536, "{item:?}: the range is too long");
-        for value in first..=last {
-            ensure!(!result.contains(&value), "{value} is given twice");
-            result.push(value);
-        }
-    }
-    Ok(result)
-}
-
-/// A list of `ID` or `OUTER.INNER`.
-fn vlans(list: &str) -> Result<Vec<VlanTag>> {
-    list.split(',').map(|item| item.trim().parse().map_err(|error| anyhow!("{error}"))).collect()
+        zones.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(zones)
+    };
+    read().with_context(|| format!("cannot read the zone directory {}", directory.display()))
 }
 
 #[cfg(test)]
@@ -172,7 +186,7 @@ mod tests {
     fn config(line: &str) -> Result<Config> {
         let words = ["responder", "serve"].into_iter().chain(line.split_whitespace());
         match Cli::try_parse_from(words)?.command {
-            Command::Serve(flags) => Config::new(flags),
+            Command::Serve(flags) => Config::new(&flags),
             other => panic!("{other:?}"),
         }
     }
@@ -203,7 +217,7 @@ mod tests {
         let cases = [
             ("--zone a=b", "--io xdp needs an interface"),
             ("--io socket --zone a=b", "nothing to serve on"),
-            ("--iface a --iface a --zone a=b", "--iface a is given twice"),
+            ("--iface a --iface a --zone a=b", "interface a is given twice"),
             ("--iface a", "no zone to serve"),
             ("--iface a --zone a", "expected NAME=FILE"),
             ("--iface a --zone =b", "expected NAME=FILE"),

@@ -1,8 +1,9 @@
 //! The control socket: one request line, one JSON document.
 //!
-//! A unix socket that only its owner may open. Requests are short, answers are made by the control thread, so that counters are read
-//! only when somebody asks.
+//! A unix socket that only its owner may open. Requests are `status`, `reload` and `reload ZONE`; answers are made by the control thread, so that
+//! counters are read only when somebody asks.
 
+pub mod reload;
 pub mod status;
 
 use std::{
@@ -16,7 +17,7 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use socket2::{Domain, SockAddr, Socket, Type};
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt},
@@ -25,18 +26,33 @@ use tokio::{
     time::timeout,
 };
 
+use reload::Report;
 use status::Status;
 
 /// A client that is slower than this is not waited for.
 const WITHIN: Duration = Duration::from_secs(5);
+/// Large zones take their time.
+const RELOAD_WITHIN: Duration = Duration::from_secs(1800);
 /// Clients that may wait to be accepted.
 const BACKLOG: i32 = 16;
-/// The longest request.
-const REQUEST_MAX: u64 = 64;
+/// The longest request: a name has up to 1003 characters when each byte of it is escaped.
+const REQUEST_MAX: u64 = 1024;
 const STATUS: &str = "status";
+const RELOAD: &str = "reload";
 
-/// Where the answer to a request goes.
-pub type Request = oneshot::Sender<Status>;
+/// What is asked, and where the answer goes.
+#[derive(Debug)]
+pub enum Request {
+    /// What the server has done.
+    Status(oneshot::Sender<Status>),
+    /// To read everything anew, or one zone alone.
+    Reload {
+        /// That zone.
+        zone: Option<String>,
+        /// Where the answer goes.
+        reply: oneshot::Sender<Report>,
+    },
+}
 
 /// The listening socket. Dropping it removes the file.
 #[derive(Debug)]
@@ -103,7 +119,7 @@ async fn accept(listener: UnixListener, requests: mpsc::Sender<Request>) {
                 let requests = requests.clone();
                 tokio::spawn(async move {
                     // An error is the end of this client and of nothing else.
-                    let _ = timeout(WITHIN, serve(stream, requests)).await;
+                    let _ = serve(stream, requests).await;
                 });
             }
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -114,27 +130,49 @@ async fn accept(listener: UnixListener, requests: mpsc::Sender<Request>) {
 async fn serve(stream: AsyncUnixStream, requests: mpsc::Sender<Request>) -> Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut line = String::new();
-    tokio::io::BufReader::new(reader.take(REQUEST_MAX)).read_line(&mut line).await?;
-    let reply = if line.trim_end() == STATUS {
-        let (sender, answer) = oneshot::channel();
-        requests.send(sender).await?;
-        serde_json::to_vec(&answer.await?)?
-    } else {
-        format!("{{\"error\":\"unknown request; known: {STATUS}\"}}").into_bytes()
-    };
-    writer.write_all(&reply).await?;
-    writer.write_all(b"\n").await?;
+    timeout(WITHIN, tokio::io::BufReader::new(reader.take(REQUEST_MAX)).read_line(&mut line)).await??;
+    let mut reply = answer(line.trim_end(), &requests).await?;
+    reply.push(b'\n');
+    timeout(WITHIN, writer.write_all(&reply)).await??;
     Ok(())
+}
+
+async fn answer(request: &str, requests: &mpsc::Sender<Request>) -> Result<Vec<u8>> {
+    let (command, zone) = request.split_once(' ').map_or((request, None), |(command, zone)| (command, Some(zone)));
+    match (command, zone) {
+        (STATUS, None) => {
+            let (sender, answer) = oneshot::channel();
+            requests.send(Request::Status(sender)).await?;
+            Ok(serde_json::to_vec(&timeout(WITHIN, answer).await??)?)
+        }
+        (RELOAD, zone) => {
+            let (reply, answer) = oneshot::channel();
+            requests.send(Request::Reload { zone: zone.map(str::to_owned), reply }).await?;
+            Ok(serde_json::to_vec(&timeout(RELOAD_WITHIN, answer).await??)?)
+        }
+        _ => Ok(format!("{{\"error\":\"unknown request; known: {STATUS}, {RELOAD}, {RELOAD} ZONE\"}}").into_bytes()),
+    }
 }
 
 /// Asks the server at `path` for its status, as the JSON text it sends.
 pub fn ask(path: &Path) -> Result<String> {
+    exchange(path, STATUS, WITHIN)
+}
+
+/// Has the server at `path` reload, and waits until it has. The answer is the JSON text it sends.
+pub fn ask_reload(path: &Path, zone: Option<&str>) -> Result<String> {
+    let request = zone.map_or_else(|| RELOAD.to_owned(), |zone| format!("{RELOAD} {zone}"));
+    ensure!(!request.contains('\n') && request.len() < 1024, "{request:?}: expected the name of a zone");
+    exchange(path, &request, RELOAD_WITHIN)
+}
+
+fn exchange(path: &Path, request: &str, within: Duration) -> Result<String> {
     let mut stream = UnixStream::connect(path).with_context(|| {
         format!("no responder answers at {}: is it running, and was it given another --control path?", path.display())
     })?;
     let mut exchange = || -> io::Result<String> {
-        stream.set_read_timeout(Some(WITHIN))?;
-        stream.write_all(format!("{STATUS}\n").as_bytes())?;
+        stream.set_read_timeout(Some(within))?;
+        stream.write_all(format!("{request}\n").as_bytes())?;
         let mut reply = String::new();
         BufReader::new(&stream).read_line(&mut reply)?;
         Ok(reply)
@@ -165,13 +203,34 @@ mod tests {
                 let path = path.clone();
                 move || ask(&path)
             });
-            control.request().await.send(Status { pid: 42, ..Status::default() }).unwrap();
+            let Request::Status(reply) = control.request().await else { panic!("that is no request for a status") };
+            reply.send(Status { pid: 42, ..Status::default() }).unwrap();
             let text = client.await.unwrap().unwrap();
             assert_eq!(serde_json::from_str::<Status>(&text).unwrap().pid, 42);
         });
         assert!(!path.exists(), "the file goes with the server");
         let error = format!("{:#}", ask(&path).unwrap_err());
         assert!(error.starts_with("no responder answers at"), "{error}");
+    }
+
+    #[test]
+    fn a_reload_is_for_all_zones_or_for_one() {
+        let path = path("reload");
+        runtime().block_on(async {
+            let mut control = Control::listen(&path).unwrap();
+            for expected in [None, Some("example.com")] {
+                let client = tokio::task::spawn_blocking({
+                    let path = path.clone();
+                    move || ask_reload(&path, expected)
+                });
+                let Request::Reload { zone, reply } = control.request().await else { panic!("that is no reload") };
+                assert_eq!(zone.as_deref(), expected);
+                reply.send(Report { seconds: 1.5, ..Report::default() }).unwrap();
+                let report: Report = serde_json::from_str(&client.await.unwrap().unwrap()).unwrap();
+                assert_eq!(report.seconds, 1.5);
+            }
+        });
+        assert!(ask_reload(&path, Some("a\nb")).is_err());
     }
 
     #[test]
@@ -200,7 +259,7 @@ mod tests {
         let path = path("nonsense");
         runtime().block_on(async {
             let _control = Control::listen(&path).unwrap();
-            for request in ["stats\n".to_owned(), format!("{}\n", "x".repeat(1000))] {
+            for request in ["stats\n".to_owned(), format!("{}\n", "x".repeat(2000))] {
                 let path = path.clone();
                 let reply = tokio::task::spawn_blocking(move || {
                     let mut stream = UnixStream::connect(path).unwrap();

@@ -48,6 +48,12 @@ impl KernelPath {
         Self { service, rules, own, cpus, mtu, listening: BTreeMap::new(), udp_past: status::Path::default(), tcp }
     }
 
+    /// Looks for what has been replaced, for TCP and for sockets that are yet to come; those that are there do so by themselves.
+    pub fn refresh(&mut self) {
+        self.service.refresh();
+        self.tcp.refresh();
+    }
+
     /// Serves an address; one that is served already stays as it is. Called on a `LocalSet`.
     pub fn add(&mut self, address: SocketAddr) -> Result<()> {
         if self.listening.contains_key(&address) {

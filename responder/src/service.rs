@@ -3,7 +3,7 @@
 //! Every path calls [`Service::serve`] with its worker's [`State`]: first the access list, then the answer, then the order of its records, and over
 //! UDP the rate limit.
 
-use std::{net::IpAddr, sync::Arc, time::SystemTime};
+use std::{net::IpAddr, time::SystemTime};
 
 use crate::{
     answer::{
@@ -17,7 +17,7 @@ use crate::{
         rrl::{self, Limiter, Verdict},
     },
     latest::{Latest, View},
-    zone::Zones,
+    zone::{self, Zones},
 };
 
 /// IPv6 and UDP headers, the larger ones: the same limit for both families keeps it simple.
@@ -36,11 +36,11 @@ pub struct Rules {
     pub policy: Policy,
 }
 
-/// What answers.
+/// What answers: each worker has its own.
 #[derive(Clone, Debug)]
 pub enum Service {
     /// Authoritative DNS over these zones.
-    Dns(Arc<Zones>),
+    Dns(zone::View),
     /// RFC 862: the payload goes back as it came. Measures the path without DNS.
     Echo,
     /// Nothing goes back. Measures receiving.
@@ -48,6 +48,14 @@ pub enum Service {
 }
 
 impl Service {
+    /// Looks for zones that have been replaced; once per batch.
+    #[inline]
+    pub fn refresh(&mut self) {
+        if let Self::Dns(zones) = self {
+            zones.refresh();
+        }
+    }
+
     /// Answers the message in `message[..length]`, which came from `client`, in place; the rest of `message` is room for the reply.
     #[inline]
     pub fn serve(
@@ -59,7 +67,7 @@ impl Service {
         transport: Transport,
     ) -> Outcome {
         match (state.rules.get().acl.action(client), self) {
-            (Action::Allow, Self::Dns(zones)) => state.answer(Some(zones), message, length, client, transport),
+            (Action::Allow, Self::Dns(view)) => state.answer(Some(view.zones()), message, length, client, transport),
             (Action::Refuse, Self::Dns(_)) => state.answer(None, message, length, client, transport),
             (Action::Allow, Self::Echo) => Outcome::Reply(length),
             (Action::Allow, Self::Sink) => Outcome::Drop(DropReason::Sunk),

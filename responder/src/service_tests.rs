@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     answer::policy::AnyPolicy,
     guard::{cookie::Secrets, rrl::Settings},
+    zone::Published,
 };
 
 const ZONE: &[u8] =
@@ -11,7 +12,7 @@ const ZONE: &[u8] =
     child NS ns.child\nns.child A 192.0.2.82\nd DNAME example.net.\nent.x TXT t\n$GENERATE 1-100 big A 10.0.0.$\n";
 
 fn dns() -> Service {
-    Service::Dns(Arc::new(Zones::from_text("example.com", ZONE).unwrap()))
+    Service::Dns(Published::new(Zones::from_text("example.com", ZONE).unwrap()).view())
 }
 
 fn ip(text: &str) -> IpAddr {

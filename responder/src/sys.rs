@@ -109,6 +109,14 @@ pub fn kernel_release() -> String {
     if release.is_empty() { "(unknown)".to_owned() } else { release.trim().to_owned() }
 }
 
+/// Gives the calling thread less of the CPU than the others have when there is not enough for all. Only on Linux is this about one thread.
+pub fn lower_priority() -> io::Result<()> {
+    const NICE: c_int = 10;
+    // SAFETY: it takes no pointers; 0 is the calling thread.
+    let result = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICE) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// What the kernel dropped or could not do for one AF_XDP socket (`struct xdp_statistics`), in frames.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

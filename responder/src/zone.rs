@@ -1,14 +1,18 @@
 //! Zones: master files in, an immutable table of rendered answers out (RFC 1034, 1035 section 5).
 //!
 //! A zone is loaded whole or not at all: `tokens` splits a file into entries, `rdata` reads their data, `load` makes records of them and
-//! follows directives, `check` holds the records against the rules for a zone, `render` turns them into sections ready to be copied, and
+//! follows directives, `check` holds the records against the rules for a zone, `doubt` warns of what keeps to them and is still odd, `render` turns them into sections ready to be copied, and
 //! `table` keeps those. Nothing changes afterwards, and nothing of the reading is kept.
 
 mod check;
+mod doubt;
+mod generate;
 mod hash;
 mod load;
 mod loc;
+mod published;
 mod rdata;
+mod reload;
 mod render;
 pub(crate) mod table;
 mod tokens;
@@ -20,6 +24,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+pub use published::{Published, View};
+pub use reload::{Contents, Outcome, Reloaded};
 use table::Table;
 
 /// A zone's name and its master file, as the operator gave them.
@@ -67,7 +73,7 @@ pub struct Summary {
     pub warnings: Vec<String>,
 }
 
-/// What is wrong with the zones: a line for each error, `FILE:LINE: what, and what was expected`.
+/// What is wrong with the zones: a line for each error, `FILE:LINE:COLUMN: what, and what was expected`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadErrors(Vec<String>);
 
@@ -86,6 +92,14 @@ impl fmt::Display for LoadErrors {
 }
 
 impl std::error::Error for LoadErrors {}
+
+impl LoadErrors {
+    /// All of them, one a line.
+    #[must_use]
+    pub fn lines(&self) -> &[String] {
+        &self.0
+    }
+}
 
 impl Zones {
     /// Loads zones from their files: all of them, or none.
@@ -127,18 +141,20 @@ impl Zones {
                 Err(found) => errors.extend(found),
             }
         }
-        if !errors.is_empty() {
-            return Err(LoadErrors(errors));
-        }
+        if errors.is_empty() { Ok(Self::render(&checked)) } else { Err(LoadErrors(errors)) }
+    }
+
+    /// The table of zones that keep to the rules.
+    fn render(checked: &[check::Checked<'_>]) -> Self {
         let mut table = Table::with_capacity(checked.iter().map(check::Checked::node_count).sum());
         let mut zones = Vec::with_capacity(checked.len());
         for (index, zone) in checked.iter().enumerate() {
-            zones.push(render::zone(zone, u32::try_from(index).unwrap_or(u32::MAX), &checked, &mut table));
+            zones.push(render::zone(zone, u32::try_from(index).unwrap_or(u32::MAX), checked, &mut table));
         }
         table.shrink();
         let depths = || zones.iter().map(|zone| load::labels(&zone.apex));
         let apex_depths = depths().min().unwrap_or(0)..=depths().max().unwrap_or(0);
-        Ok(Self { table, zones, apex_depths })
+        Self { table, zones, apex_depths }
     }
 
     /// What there is to say of each zone.

@@ -5,7 +5,7 @@
 use std::{
     io::{Read, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
-    sync::{Arc, mpsc},
+    sync::mpsc,
     thread,
     time::Duration,
 };
@@ -23,7 +23,7 @@ use responder::{
     latest::Latest,
     service::{Rules, Service, State},
     xdp::worker::Handler,
-    zone::Zones,
+    zone::{Published, Zones},
 };
 
 const ZONE: &[u8] = b"$TTL 60\n@ SOA ns1 host 1 2 3 4 5\n@ NS ns1\nns1 A 192.0.2.1\nwww A 192.0.2.80\nwww A 192.0.2.81\nwww A 192.0.2.82\n";
@@ -159,7 +159,7 @@ fn act_as_expected(ask: Way<'_>, rules: &Latest<Rules>, is_tcp: bool) {
 
 #[test]
 fn case_26_rules_act_on_the_bypass_on_udp_sockets_and_on_tcp() {
-    let service = Service::Dns(Arc::new(Zones::from_text("example.com", ZONE).unwrap()));
+    let service = Service::Dns(Published::new(Zones::from_text("example.com", ZONE).unwrap()).view());
     let (rules, own) = (Latest::<Rules>::default(), AddressList::default());
 
     let state = State::new(&rules, 1, MTU);

@@ -3,7 +3,6 @@
 use std::{
     alloc::{GlobalAlloc, Layout, System},
     cell::Cell,
-    sync::Arc,
 };
 
 use responder::{
@@ -15,7 +14,7 @@ use responder::{
     guard::{acl::Acl, cookie::Secrets, rrl::Settings},
     latest::Latest,
     service::{Rules, Service, State},
-    zone::Zones,
+    zone::{Published, Zones},
 };
 
 struct Counting;
@@ -92,7 +91,7 @@ fn respond_allocates_nothing() {
 
 #[test]
 fn all_rules_together_allocate_nothing() {
-    let service = Service::Dns(Arc::new(Zones::from_text("example.com", ZONE).unwrap()));
+    let service = Service::Dns(Published::new(Zones::from_text("example.com", ZONE).unwrap()).view());
     let policy = Policy {
         nsid: Some(Identifier::new(*b"here").unwrap()),
         cookies: Cookies::On(Secrets::random()),

@@ -5,8 +5,8 @@ use std::{
     time::Duration,
 };
 
-use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 use crate::lab::Lab;
+use etherparse::{NetSlice, PacketBuilder, SlicedPacket, TransportSlice};
 
 /// How long a reply may take.
 pub const REPLY_WITHIN: Duration = Duration::from_secs(3);

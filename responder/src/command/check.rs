@@ -1,23 +1,26 @@
-//! `responder check`: read a zone file and say everything that is wrong with it.
+//! `responder check`: read a zone file, or a configuration and its zones, and say everything that is wrong.
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 
 use crate::{
     cli,
+    config::Config,
     zone::{Source, Zones, name_in},
 };
 
-/// Prints what the zone holds, or every error with its place. The exit status is 1 when there is one.
+/// Prints what each zone holds, or every error with its place. The exit status is 1 when there is one.
 pub fn run(flags: &cli::Check) -> Result<ExitCode> {
-    let name = match &flags.zone {
-        Some(name) => name.clone(),
-        None => name_in(&flags.file).with_context(|| {
-            format!("{} has no SOA record whose owner could name the zone: say --zone NAME", flags.file.display())
-        })?,
+    let sources = match (&flags.config, &flags.file) {
+        (Some(_), _) => {
+            let serve = cli::Serve { config: flags.config.clone(), ..cli::Serve::default() };
+            Config::new(&serve)?.zones
+        }
+        (None, Some(file)) => vec![source(file, flags.zone.as_ref())?],
+        (None, None) => bail!("say which file: responder check ZONEFILE, or --config FILE"),
     };
-    match Zones::load(&[Source { name, file: flags.file.clone() }]) {
+    match Zones::load(&sources) {
         Ok(zones) => {
             for zone in zones.summary() {
                 for warning in &zone.warnings {
@@ -31,8 +34,21 @@ pub fn run(flags: &cli::Check) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Err(errors) => {
-            eprintln!("{errors}");
+            // All of them: who checks wants to mend.
+            for line in errors.lines() {
+                eprintln!("{line}");
+            }
             Ok(ExitCode::FAILURE)
         }
     }
+}
+
+fn source(file: &Path, zone: Option<&String>) -> Result<Source> {
+    let name = match zone {
+        Some(name) => name.clone(),
+        None => name_in(file).with_context(|| {
+            format!("{} has no SOA record whose owner could name the zone: say --zone NAME", file.display())
+        })?,
+    };
+    Ok(Source { name, file: file.to_owned() })
 }

@@ -3,11 +3,12 @@
 //! Zones are loaded and interfaces looked at before anything is opened; kernel sockets listen before the XDP program is attached. So
 //! nothing is left half-started when something is wrong, and no packet is steered to nobody.
 
+mod reloader;
+
 use std::{
     collections::BTreeSet,
     net::{IpAddr, SocketAddr},
     process::ExitCode,
-    sync::Arc,
     time::{Duration, Instant},
 };
 
@@ -16,14 +17,17 @@ use clap::ValueEnum;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     task::LocalSet,
-    time::MissedTickBehavior,
+    time::{MissedTickBehavior, sleep},
 };
+
+use reloader::Reloader;
 
 use crate::{
     cli::{Io, Serve, ServiceKind},
     config::Config,
     control::{
-        Control,
+        Control, Request,
+        reload::shown,
         status::{self, Status},
     },
     guard::AddressList,
@@ -32,15 +36,17 @@ use crate::{
     latest::Latest,
     service::{Rules, Service, State},
     xdp::{Bypass, topology, worker::Handler},
-    zone::Zones,
+    zone::{Contents, Published, Zones},
 };
 
 /// How often the queues are looked after.
 const TICK: Duration = Duration::from_millis(250);
+/// How long after a reload, and how often, it is looked whether the old zones can be freed.
+const SWEEP: Duration = Duration::from_millis(200);
 
 /// Serves until a signal.
 pub fn run(flags: Serve) -> Result<ExitCode> {
-    let config = match Config::new(flags) {
+    let config = match Config::new(&flags) {
         Ok(config) => config,
         // As for what the parser itself refuses.
         Err(error) => {
@@ -48,39 +54,38 @@ pub fn run(flags: Serve) -> Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
-    let service = load(&config)?;
+    let (service, zones, contents) = load(&config)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start the control thread's runtime")?;
     // TCP's tasks share their state within this one thread.
-    LocalSet::new().block_on(&runtime, serve(&config, service))?;
+    LocalSet::new().block_on(&runtime, serve(&config, service, zones, contents))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Loads what the service answers from, and says what was loaded.
-fn load(config: &Config) -> Result<Service> {
-    let zones = match config.service {
-        ServiceKind::Echo => return Ok(Service::Echo),
-        ServiceKind::Sink => return Ok(Service::Sink),
-        ServiceKind::Dns => {
-            let started = Instant::now();
-            eprintln!("loading {} zones", config.zones.len());
-            let zones = Zones::load(&config.zones)?;
-            let elapsed_s = started.elapsed().as_secs_f64();
-            let summary = zones.summary();
-            let records: usize = summary.iter().map(|zone| zone.records).sum();
-            eprintln!("loaded {records} records in {elapsed_s:.2} s");
-            for warning in summary.iter().flat_map(|zone| &zone.warnings) {
-                eprintln!("warning: {warning}");
-            }
-            zones
-        }
-    };
-    Ok(Service::Dns(Arc::new(zones)))
+fn load(config: &Config) -> Result<(Service, Option<Published>, Contents)> {
+    match config.service {
+        ServiceKind::Echo => return Ok((Service::Echo, None, Contents::default())),
+        ServiceKind::Sink => return Ok((Service::Sink, None, Contents::default())),
+        ServiceKind::Dns => {}
+    }
+    let started = Instant::now();
+    eprintln!("loading {} zones", config.zones.len());
+    let (contents, zones) = Contents::load(&config.zones)?;
+    let elapsed_s = started.elapsed().as_secs_f64();
+    let summary = zones.summary();
+    let records: usize = summary.iter().map(|zone| zone.records).sum();
+    eprintln!("loaded {records} records in {elapsed_s:.2} s");
+    for warning in summary.iter().flat_map(|zone| shown(&zone.warnings)) {
+        eprintln!("warning: {warning}");
+    }
+    let zones = Published::new(zones);
+    Ok((Service::Dns(zones.view()), Some(zones), contents))
 }
 
-async fn serve(config: &Config, service: Service) -> Result<()> {
+async fn serve(config: &Config, service: Service, zones: Option<Published>, contents: Contents) -> Result<()> {
     let mut monitor = Monitor::open()?;
     let mut interfaces = Vec::with_capacity(config.interfaces.len());
     for name in &config.interfaces {
@@ -92,8 +97,10 @@ async fn serve(config: &Config, service: Service) -> Result<()> {
     }
     let mut control = Control::listen(&config.control)?;
     let mut stop = Signals::new()?;
+    let mut hangup = signal(SignalKind::hangup()).context("cannot watch for SIGHUP")?;
+    let mut reloader = Reloader::new(config, contents);
 
-    let mut server = Server::start(config, service, &interfaces)?;
+    let mut server = Server::start(config, service, zones, &interfaces)?;
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     eprintln!("ready: {}", server.summary());
@@ -103,9 +110,18 @@ async fn serve(config: &Config, service: Service) -> Result<()> {
                 eprintln!("{signal}: stopping");
                 return Ok(());
             }
-            // A client that has gone needs no answer.
-            request = control.request() => drop(request.send(server.status())),
             _ = tick.tick() => server.bypasses.iter_mut().for_each(Bypass::tick),
+            request = control.request() => match request {
+                // A client that has gone needs no answer.
+                Request::Status(reply) => drop(reply.send(server.status())),
+                Request::Reload { zone, reply } => reloader.want(zone, Some(reply)),
+            },
+            Some(()) = hangup.recv() => reloader.want(None, None),
+            mut done = reloader.done() => {
+                server.take(done.zones.take(), done.rules.take());
+                done.tell();
+            }
+            () = sleep(SWEEP), if server.holds_replaced => server.sweep(),
             () = monitor.changed() => {
                 for name in &config.interfaces {
                     // An interface that has gone took its sockets with it; it may come back, and a look costs nothing.
@@ -124,14 +140,18 @@ struct Server<'a> {
     bypasses: Vec<Bypass>,
     kernel: KernelPath,
     config: &'a Config,
-    service: Service,
+    /// What the service answers from, if it is DNS.
+    zones: Option<Published>,
+    /// Whether zones that were replaced are still held by a worker that has not looked since.
+    holds_replaced: bool,
+    rules: Latest<Rules>,
     own: AddressList,
     interfaces: Vec<Interface>,
     started: Instant,
 }
 
 impl<'a> Server<'a> {
-    fn start(config: &'a Config, service: Service, interfaces: &[Interface]) -> Result<Self> {
+    fn start(config: &'a Config, service: Service, zones: Option<Published>, interfaces: &[Interface]) -> Result<Self> {
         let own = AddressList::default();
         own.set(own_addresses(config, interfaces));
         let allowed = topology::allowed_cpus();
@@ -142,7 +162,7 @@ impl<'a> Server<'a> {
             }
             None => allowed,
         };
-        let rules = Latest::<Rules>::default();
+        let rules = Latest::new(config.rules.clone());
         // Which interface a socket's replies leave by is the kernel's choice.
         let mtu = interfaces.iter().map(|interface| interface.mtu).min().unwrap_or(u32::MAX);
         let mut kernel = KernelPath::new(service.clone(), rules.clone(), own.clone(), cpus, mtu);
@@ -161,7 +181,25 @@ impl<'a> Server<'a> {
             }
         }
         let interfaces = interfaces.to_vec();
-        Ok(Self { bypasses, kernel, config, service, own, interfaces, started: Instant::now() })
+        let started = Instant::now();
+        Ok(Self { bypasses, kernel, config, zones, holds_replaced: false, rules, own, interfaces, started })
+    }
+
+    /// Puts what was reloaded in service.
+    fn take(&mut self, zones: Option<Zones>, rules: Option<Rules>) {
+        if let (Some(published), Some(zones)) = (&mut self.zones, zones) {
+            published.set(zones);
+            self.holds_replaced = true;
+        }
+        if let Some(rules) = rules {
+            self.rules.set(rules);
+        }
+        self.kernel.refresh();
+    }
+
+    /// Frees replaced zones that nobody holds any more.
+    fn sweep(&mut self) {
+        self.holds_replaced = self.zones.as_mut().is_some_and(|zones| zones.sweep() > 0);
     }
 
     /// Serves what an interface has gained and no longer what it has lost.
@@ -204,10 +242,7 @@ impl<'a> Server<'a> {
     }
 
     fn status(&self) -> Status {
-        let zones = match &self.service {
-            Service::Dns(zones) => zones.summary(),
-            Service::Echo | Service::Sink => Vec::new(),
-        };
+        let zones = self.zones.as_ref().map(|zones| zones.zones().summary()).unwrap_or_default();
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             pid: std::process::id(),

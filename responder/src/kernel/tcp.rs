@@ -45,7 +45,7 @@ const READ: usize = 2048;
 
 /// What all connections share; one thread has them all.
 pub(super) struct Shared {
-    service: Service,
+    service: RefCell<Service>,
     state: RefCell<State>,
     pub(super) counters: Counters,
     pub(super) accepted: Cell<u64>,
@@ -55,12 +55,18 @@ pub(super) struct Shared {
 impl Shared {
     pub(super) fn new(service: Service, state: State) -> Self {
         Self {
-            service,
+            service: RefCell::new(service),
             state: RefCell::new(state),
             counters: Counters::default(),
             accepted: Cell::new(0),
             clients: RefCell::default(),
         }
+    }
+
+    /// Looks for what has been replaced. Where nobody asks over TCP, the control thread must, or the old would be held for ever.
+    pub(super) fn refresh(&self) {
+        self.service.borrow_mut().refresh();
+        self.state.borrow_mut().refresh(service::now_s);
     }
 
     /// Whether the access list lets this client connect. Nothing is read from who gets no answer.
@@ -72,9 +78,9 @@ impl Shared {
 
     /// Answers a message in place.
     fn answer(&self, message: &mut [u8], length: usize, client: IpAddr) -> Outcome {
+        self.refresh();
         let mut state = self.state.borrow_mut();
-        state.refresh(service::now_s);
-        self.service.serve(&mut state, message, length, client, Transport::Tcp)
+        self.service.borrow().serve(&mut state, message, length, client, Transport::Tcp)
     }
 }
 

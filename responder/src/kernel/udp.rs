@@ -2,7 +2,7 @@
 //!
 //! The sockets of an address form a reuseport group. `SO_INCOMING_CPU` makes the kernel pick the one whose CPU took the packet in, so a
 //! query stays on its CPU here too. A batch costs two system calls, and nothing is allocated per packet. Idle threads sleep in the kernel
-//! until a packet comes or their socket is shut down.
+//! until a packet comes or their socket is shut down, and look up now and then.
 
 use std::{
     io::{IoSlice, IoSliceMut},
@@ -45,6 +45,8 @@ const BATCH: usize = 32;
 const ROOM: usize = 65_536 + 64;
 /// What the kernel may hold while the thread is busy, in bytes. It takes less where `net.core.rmem_max` says so.
 const RECEIVE_BUFFER: usize = 4 << 20;
+/// How long an idle thread sleeps before it looks whether its zones were replaced, which it would else hold for ever.
+const IDLE: Duration = Duration::from_secs(1);
 /// How long a full send buffer may hold up a reply before it is given up.
 const SEND_WITHIN: Duration = Duration::from_millis(10);
 
@@ -136,6 +138,7 @@ fn open(address: SocketAddr, cpu: usize) -> Result<Socket> {
         socket.set_cpu_affinity(cpu)?;
         socket.set_recv_buffer_size(RECEIVE_BUFFER)?;
         sys::ignore_path_mtu(&socket, address.is_ipv6())?;
+        socket.set_read_timeout(Some(IDLE))?;
         socket.set_write_timeout(Some(SEND_WITHIN))?;
         match address {
             SocketAddr::V4(v4) if v4.ip().is_unspecified() => setsockopt(&socket, sockopt::Ipv4PacketInfo, &true)?,
@@ -181,14 +184,16 @@ impl Worker {
         let mut messages = Vec::with_capacity(BATCH);
         loop {
             messages.clear();
-            match self.receive(&mut incoming, &mut buffers, &mut messages) {
+            let received = self.receive(&mut incoming, &mut buffers, &mut messages);
+            self.own.refresh();
+            self.service.refresh();
+            self.state.refresh(service::now_s);
+            match received {
                 Ok(()) => {}
                 Err(Errno::ESHUTDOWN) => return,
-                // A signal or a lack of memory: neither concerns the next query.
+                // Idleness, a signal or a lack of memory: none concerns the next query.
                 Err(_) => continue,
             }
-            self.own.refresh();
-            self.state.refresh(service::now_s);
             for (message, buffer) in messages.iter_mut().zip(&mut buffers) {
                 self.answer(message, buffer);
             }

@@ -51,10 +51,11 @@ impl Handler {
         Self { service, state, own, verify_checksums, mtu: mtu as usize }
     }
 
-    /// Looks for changed addresses and rules, and at the clock if it is needed; once per batch.
+    /// Looks for changed addresses, zones and rules, and at the clock if it is needed; once per batch.
     #[inline]
     pub fn refresh(&mut self) {
         self.own.refresh();
+        self.service.refresh();
         self.state.refresh(service::now_s);
     }
 

@@ -1,14 +1,17 @@
 //! Holds a zone's records against the rules for a zone, and says what kind of name each owner is.
 //!
 //! Errors are what would make answers wrong: no SOA or NS at the apex, CNAME beside other data (RFC 2181 section 10.1), names below a DNAME (RFC
-//! 6672 section 2.4), records that only make sense in a signed zone. Oddities that can be served are warnings.
+//! 6672 section 2.4), records that only make sense in a signed zone. What can be served and is doubtful is left to `doubt`.
 
 use std::{
     collections::{BTreeSet, HashSet},
     ops::Range,
 };
 
-use super::load::{Content, Record, TYPE_A, TYPE_AAAA, TYPE_SOA, display, suffixes};
+use super::{
+    doubt,
+    load::{Content, Problem, Record, TYPE_A, TYPE_AAAA, TYPE_SOA, display, suffixes},
+};
 
 pub(super) const TYPE_NS: u16 = 2;
 pub(super) const TYPE_CNAME: u16 = 5;
@@ -21,6 +24,8 @@ pub(super) const TYPE_DS: u16 = 43;
 const SIGNED: [u16; 5] = [46, 47, 48, 50, 51];
 /// What fits into a message beside a header, a question and OPT.
 const RRSET_MAX: usize = 65_000;
+/// The label of a wildcard, on the wire (RFC 4592 section 2.1.1).
+pub(super) const WILDCARD: &[u8] = b"\x01*";
 
 /// A zone that can be rendered.
 #[derive(Debug)]
@@ -33,7 +38,7 @@ pub(super) struct Checked<'a> {
     /// Names without records that have names below them (RFC 4592 section 2.2.2).
     pub(super) empty: BTreeSet<&'a [u8]>,
     /// Zones of ours below this one.
-    children: Vec<&'a [u8]>,
+    pub(super) children: Vec<&'a [u8]>,
     pub(super) warnings: Vec<String>,
 }
 
@@ -69,9 +74,33 @@ pub(super) enum Found<'z> {
     Elsewhere,
 }
 
+/// The errors of records that are a part of their zone, since the rest could not be read.
+pub(super) fn errors_of_part(content: &Content) -> Vec<Problem> {
+    let apexes = BTreeSet::new();
+    let (_, errors) = Checked::examine(content, &apexes);
+    errors
+}
+
 impl<'a> Checked<'a> {
     /// Checks a zone. `apexes` are those of all zones that are served.
     pub(super) fn new(content: &'a Content, apexes: &'a BTreeSet<Vec<u8>>) -> Result<Self, Vec<String>> {
+        let (mut zone, mut errors) = Self::examine(content, apexes);
+        zone.check_apex(&mut errors);
+        if !errors.is_empty() {
+            errors.sort();
+            return Err(errors.iter().map(|error| content.text(error)).collect());
+        }
+        zone.find_empty();
+        let mut warnings = content.warnings.clone();
+        warnings.extend(doubt::find(&zone));
+        warnings.sort();
+        warnings.dedup();
+        zone.warnings = warnings.iter().map(|warning| content.text(warning)).collect();
+        Ok(zone)
+    }
+
+    /// Sorts names into kinds, and finds the errors that more records would not mend.
+    fn examine(content: &'a Content, apexes: &'a BTreeSet<Vec<u8>>) -> (Self, Vec<Problem>) {
         let apex = content.apex.as_slice();
         let is_below = |name: &[u8]| name != apex && suffixes(name).any(|suffix| suffix == apex);
         let children = apexes.iter().map(Vec::as_slice).filter(|name| is_below(name)).collect();
@@ -92,7 +121,7 @@ impl<'a> Checked<'a> {
             let has = |rtype| owned.iter().any(|record| record.rtype == rtype);
             let kind = if zone.children.contains(&owner) {
                 Kind::Child
-            } else if owner != apex && has(TYPE_NS) {
+            } else if owner != apex && has(TYPE_NS) && !owner.starts_with(WILDCARD) {
                 Kind::Cut
             } else {
                 Kind::Ordinary
@@ -104,20 +133,14 @@ impl<'a> Checked<'a> {
             start += owned.len();
         }
         zone.barriers.extend(zone.children.iter());
-        zone.check_apex(&mut errors);
         zone.find_occluded(&mut errors);
-        if !errors.is_empty() {
-            return Err(errors);
-        }
-        zone.find_empty();
-        zone.find_missing_glue();
-        Ok(zone)
+        (zone, errors)
     }
 
     /// The rules for one name.
-    fn check_owner(&mut self, owner: &[u8], owned: &[Record], errors: &mut Vec<String>) {
+    fn check_owner(&self, owner: &[u8], owned: &[Record], errors: &mut Vec<Problem>) {
         let content = self.content;
-        let mut fail = |record: &Record, why: String| errors.push(format!("{}: {why}", content.place(record)));
+        let mut fail = |record: &Record, why: String| errors.push(content.problem(record, why));
         let name = || display(owner);
         for set in owned.chunk_by(|a, b| a.rtype == b.rtype) {
             let first = &set[0];
@@ -130,25 +153,22 @@ impl<'a> Checked<'a> {
                     ),
                 );
             }
-            if set.iter().any(|record| record.ttl != first.ttl) {
-                // RFC 2181 section 5.2: it is an error of the zone's, and the lowest is what a client may rely on.
-                self.warnings
-                    .push(format!("{}: the TTLs of this RRset differ: the lowest is served", content.place(first)));
-            }
             if set.iter().map(|record| 12 + content.data(record).len()).sum::<usize>() > RRSET_MAX {
                 fail(first, format!("the RRset of {} does not fit into a message", name()));
             }
             if set.len() > 1 && [TYPE_CNAME, TYPE_DNAME].contains(&first.rtype) {
                 fail(&set[1], format!("a second {} at {}: expected one", super::rdata::type_name(first.rtype), name()));
             }
+            if set.len() > 1 && first.rtype == TYPE_SOA {
+                fail(&set[1], format!("a second SOA: expected one, that at {}", content.place(first)));
+            }
             if first.rtype == TYPE_SOA && owner != content.apex {
                 fail(first, format!("SOA at {}: expected it at the apex, {}", name(), display(&content.apex)));
             }
-            if owner.starts_with(b"\x01*") && [TYPE_NS, TYPE_DNAME].contains(&first.rtype) {
-                let rtype = super::rdata::type_name(first.rtype);
+            if owner.starts_with(WILDCARD) && first.rtype == TYPE_DNAME {
                 fail(
                     first,
-                    format!("{rtype} at the wildcard {}: its meaning is not defined (RFC 4592 section 4)", name()),
+                    format!("DNAME at the wildcard {}: its meaning is not defined (RFC 4592 section 4.4)", name()),
                 );
             }
         }
@@ -165,30 +185,33 @@ impl<'a> Checked<'a> {
         if let Some(alias) = owned.iter().find(|record| record.rtype == TYPE_CNAME)
             && owned.iter().any(|record| record.rtype != TYPE_CNAME)
         {
-            fail(alias, format!("CNAME beside other records of {}: expected it alone", name()));
+            fail(alias, format!("CNAME beside other records of {}: expected it alone (RFC 2181 section 10.1)", name()));
         }
     }
 
-    fn check_apex(&self, errors: &mut Vec<String>) {
+    /// What must be at the apex.
+    fn check_apex(&self, errors: &mut Vec<Problem>) {
         let content = self.content;
         let apex = display(&content.apex);
-        let Some(owner) = self.owner(&content.apex) else {
-            errors.push(format!("{}: zone {apex} has no SOA record: expected one at its apex", content.file()));
-            return;
-        };
-        let soa: Vec<&Record> = self.set(owner, TYPE_SOA).iter().collect();
-        match soa.as_slice() {
-            [] => errors.push(format!("{}: zone {apex} has no SOA record: expected one at its apex", content.file())),
-            [_] => {}
-            [_, second, ..] => errors.push(format!("{}: a second SOA: expected one", content.place(second))),
+        let owner = self.owner(&content.apex);
+        let soa = owner.and_then(|owner| self.set(owner, TYPE_SOA).first());
+        if soa.is_none() {
+            let message = format!("zone {apex} has no SOA record: expected one at its apex (RFC 1035 section 5.2)");
+            errors.push(content.problem_of_zone(message));
         }
-        if self.set(owner, TYPE_NS).is_empty() {
-            errors.push(format!("{}: zone {apex} has no NS records: expected them at its apex", content.file()));
+        if owner.is_some_and(|owner| self.set(owner, TYPE_NS).is_empty()) {
+            let message = format!("zone {apex} has no NS records: expected them at its apex (RFC 1034 section 4.2.1)");
+            errors.push(
+                soa.map_or_else(
+                    || content.problem_of_zone(message.clone()),
+                    |soa| content.problem(soa, message.clone()),
+                ),
+            );
         }
     }
 
     /// Marks what lies below a delegation, and refuses what lies below a DNAME.
-    fn find_occluded(&mut self, errors: &mut Vec<String>) {
+    fn find_occluded(&mut self, errors: &mut Vec<Problem>) {
         if self.barriers.is_empty() {
             return;
         }
@@ -198,19 +221,19 @@ impl<'a> Checked<'a> {
             let dname = self.owner(barrier).map(|owner| self.set(owner, TYPE_DNAME)).and_then(<[Record]>::first);
             if let (Some(dname), false) = (dname, self.children.contains(&barrier)) {
                 let record = &self.content.records[self.names[index].records.start];
-                errors.push(format!(
-                    "{}: {} lies below the DNAME at {}: expected nothing there (RFC 6672 section 2.4)",
-                    self.content.place(record),
+                let message = format!(
+                    "{} lies below the DNAME at {}: expected nothing there (RFC 6672 section 2.4)",
                     display(owner),
                     self.content.place(dname)
-                ));
+                );
+                errors.push(self.content.problem(record, message));
             }
             self.names[index].kind = Kind::Occluded;
         }
     }
 
     /// The delegation, DNAME or child zone that a name in this zone lies below: the one nearest to the apex, which may itself be a DNAME.
-    fn barrier(&self, name: &[u8]) -> Option<&'a [u8]> {
+    pub(super) fn barrier(&self, name: &[u8]) -> Option<&'a [u8]> {
         if self.barriers.is_empty() {
             return None;
         }
@@ -233,28 +256,6 @@ impl<'a> Checked<'a> {
             }
         }
         self.empty = empty;
-    }
-
-    fn find_missing_glue(&mut self) {
-        let mut warnings = Vec::new();
-        for owner in self.names.iter().filter(|owner| owner.kind != Kind::Occluded) {
-            for record in self.set(owner, TYPE_NS) {
-                let target = self.content.data(record).to_ascii_lowercase();
-                let within = suffixes(&target).any(|suffix| suffix == self.content.apex);
-                let served_elsewhere =
-                    self.children.iter().any(|child| suffixes(&target).any(|suffix| suffix == *child));
-                let has_address = self.owner(&target).is_some_and(|owner| !self.addresses(owner).is_empty());
-                let delegated = self.barrier(&target).is_some_and(|cut| cut != self.name(owner));
-                if within && !served_elsewhere && !has_address && !delegated {
-                    warnings.push(format!(
-                        "{}: name server {} has no address in this zone",
-                        self.content.place(record),
-                        display(&target)
-                    ));
-                }
-            }
-        }
-        self.warnings.extend(warnings);
     }
 
     /// All owners.
@@ -317,7 +318,7 @@ impl<'a> Checked<'a> {
         }
         for encloser in suffixes(name).skip(1) {
             if self.owner(encloser).is_some() || self.empty.contains(encloser) {
-                let wildcard = [b"\x01*", encloser].concat();
+                let wildcard = [WILDCARD, encloser].concat();
                 return match self.owner(&wildcard) {
                     Some(owner) => Found::Wildcard(owner),
                     None if self.empty.contains(wildcard.as_slice()) => Found::NoData,

@@ -4,21 +4,22 @@
 //! `$GENERATE` as other servers have it. Numbers of seconds may have units: `1d2h`.
 
 use std::{
+    borrow::Cow,
+    collections::HashSet,
     fs,
     path::{Path, PathBuf},
     str,
 };
 
 use super::{
-    LoadErrors, Source,
-    rdata::{self, DataError, ScanError, Tokens},
-    tokens::{Reader, Token},
+    LoadErrors, Source, check,
+    generate::{self, Generate, Made},
+    rdata::{self, DataError, ScanError, Tokens, shown},
+    tokens::{Place, Reader, Token},
 };
 
 /// `$INCLUDE` within `$INCLUDE`: deeper than this it is a loop.
 const INCLUDE_DEPTH_MAX: usize = 16;
-/// Entries that one `$GENERATE` may make.
-const GENERATE_MAX: u64 = 65_536;
 /// RFC 2181 section 8.
 const TTL_MAX: u64 = (1 << 31) - 1;
 
@@ -37,6 +38,16 @@ pub(super) struct Content {
     arena: Vec<u8>,
     /// Sorted by owner and type; within an RRset as in the file.
     pub(super) records: Vec<Record>,
+    /// What is odd about the text and no error.
+    pub(super) warnings: Vec<Problem>,
+}
+
+/// Something to say of a place in a zone's files. They are sorted by place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Problem {
+    file: u16,
+    place: Place,
+    pub(super) message: String,
 }
 
 /// A record, by places in the arena.
@@ -49,6 +60,8 @@ pub(super) struct Record {
     pub(super) rtype: u16,
     pub(super) ttl: u32,
     line: u32,
+    /// Of its type; 0 if that is too far to the right to be kept.
+    column: u8,
     file: u16,
 }
 
@@ -63,14 +76,43 @@ impl Content {
         &self.arena[start..start + usize::from(record.data_len)]
     }
 
-    /// Where a record is: `FILE:LINE`.
+    /// Where a record is: `FILE:LINE:COLUMN`.
     pub(super) fn place(&self, record: &Record) -> String {
-        format!("{}:{}", self.files[usize::from(record.file)].display(), record.line)
+        self.place_text(record.file, record.place())
     }
 
-    /// The zone's own file.
-    pub(super) fn file(&self) -> String {
-        self.files[0].display().to_string()
+    /// Something to say of a record.
+    pub(super) fn problem(&self, record: &Record, message: String) -> Problem {
+        Problem { file: record.file, place: record.place(), message }
+    }
+
+    /// Something to say of the zone as a whole: of the first place in its own file.
+    pub(super) fn problem_of_zone(&self, message: String) -> Problem {
+        Problem { file: 0, place: Place { line: 1, column: 1 }, message }
+    }
+
+    /// A problem as it is shown.
+    pub(super) fn text(&self, problem: &Problem) -> String {
+        format!("{}: {}", self.place_text(problem.file, problem.place), problem.message)
+    }
+
+    fn place_text(&self, file: u16, place: Place) -> String {
+        let file = self.files[usize::from(file)].display();
+        match place.column {
+            0 => format!("{file}:{}", place.line),
+            column => format!("{file}:{}:{column}", place.line),
+        }
+    }
+}
+
+impl Record {
+    /// Whichever of two records stands first.
+    pub(super) fn min_by_place<'r>(&'r self, other: &'r Self) -> &'r Self {
+        if (other.file, other.place()) < (self.file, self.place()) { other } else { self }
+    }
+
+    fn place(&self) -> Place {
+        Place { line: self.line, column: u32::from(self.column) }
     }
 }
 
@@ -104,6 +146,14 @@ pub(super) fn display(name: &[u8]) -> String {
         }
     }
     text
+}
+
+/// A zone's name on the wire, in lower case.
+pub(super) fn apex(source: &Source) -> Result<Vec<u8>, String> {
+    let mut apex = rdata::name(source.name.as_bytes(), &[0])
+        .map_err(|error| format!("{}: zone {}: {error}", source.file.display(), source.name))?;
+    apex.make_ascii_lowercase();
+    Ok(apex)
 }
 
 /// Reads a zone's file and what it includes.
@@ -150,8 +200,10 @@ pub(super) fn soa_owner(path: &Path) -> Option<String> {
 
 struct Loader {
     content: Content,
-    errors: Vec<String>,
+    errors: Vec<Problem>,
     may_include: bool,
+    /// The files that are being read, each included by the one before.
+    open: Vec<PathBuf>,
     origin: Vec<u8>,
     /// `$TTL`, else the TTL last stated.
     default_ttl: Option<u32>,
@@ -162,12 +214,13 @@ struct Loader {
 
 impl Loader {
     fn new(name: &str, file: PathBuf, may_include: bool) -> Result<Self, LoadErrors> {
-        let mut apex = rdata::name(name.as_bytes(), &[0])
-            .map_err(|error| LoadErrors(vec![format!("{}: zone {name}: {error}", file.display())]))?;
-        apex.make_ascii_lowercase();
+        let source = Source { name: name.to_owned(), file };
+        let apex = apex(&source).map_err(|error| LoadErrors(vec![error]))?;
+        let file = source.file;
         Ok(Self {
             origin: apex.clone(),
-            content: Content { apex, files: vec![file], arena: Vec::new(), records: Vec::new() },
+            open: fs::canonicalize(&file).into_iter().collect(),
+            content: Content { apex, files: vec![file], arena: Vec::new(), records: Vec::new(), warnings: Vec::new() },
             errors: Vec::new(),
             may_include,
             default_ttl: None,
@@ -181,21 +234,26 @@ impl Loader {
         let mut reader = Reader::new(text);
         let mut tokens = Vec::new();
         while let Some(entry) = reader.entry(&mut tokens) {
-            match entry {
-                Ok(blank) => {
-                    if let Err(error) = self.entry(text, &tokens, blank, depth) {
-                        // Where the entry ended too early, that is its last line.
-                        let line = tokens.get(error.token).or(tokens.last()).map_or(0, |token| token.line);
-                        self.error(line, &error.message);
-                    }
-                }
-                Err(error) => self.error(error.line, &error.message),
+            let (place, mut message) = match entry {
+                Ok(blank) => match self.entry(text, &tokens, blank, depth) {
+                    Ok(()) => continue,
+                    // Where the entry ended too early, that is at its last token.
+                    Err(error) => match tokens.get(error.token).or(tokens.last()) {
+                        Some(token) => (token.place, error.message),
+                        None => continue,
+                    },
+                },
+                Err(error) => (error.place, error.message),
+            };
+            if reader.cut_short().is_some() {
+                message.push_str(" (the file ends with this line and without a line feed: is it cut short?)");
             }
+            self.errors.push(Problem { file: self.file, place, message });
         }
-    }
-
-    fn error(&mut self, line: u32, message: &str) {
-        self.errors.push(format!("{}:{line}: {message}", self.content.files[usize::from(self.file)].display()));
+        if let (Some(place), true) = (reader.cut_short(), self.may_include) {
+            let message = "the file ends without a line feed: is it cut short?".to_owned();
+            self.content.warnings.push(Problem { file: self.file, place, message });
+        }
     }
 
     fn entry(&mut self, text: &[u8], tokens: &[Token], blank: bool, depth: usize) -> Result<(), DataError> {
@@ -213,7 +271,7 @@ impl Loader {
         let owner_at = usize::from(!blank);
         let (ttl, rtype, type_at) = self.head(&mut words, owner_at)?;
         let Some((owner, owner_len)) = self.last_owner else {
-            return Err(at(0, ScanError("an entry without an owner, and none before it".to_owned())));
+            return Err(at(0, ScanError::new("an entry without an owner, and none before it".to_owned())));
         };
         let data = self.content.arena.len();
         if let Err(error) = self.data(rtype, &mut words) {
@@ -224,19 +282,33 @@ impl Loader {
             });
         }
         let data_len = self.content.arena.len() - data;
-        let ttl = self
-            .ttl(ttl, rtype)
-            .ok_or_else(|| at(type_at, ScanError("no TTL: expected one here, or a $TTL line before".to_owned())))?;
+        let ttl = self.ttl(ttl, rtype).ok_or_else(|| {
+            at(type_at, ScanError::new("no TTL: expected one here, or a $TTL line before".to_owned()))
+        })?;
         let (Ok(data), Ok(data_len)) = (u32::try_from(data), u16::try_from(data_len)) else {
-            return Err(at(type_at, ScanError("the zone is too large: its records have more than 4 GB".to_owned())));
+            return Err(at(
+                type_at,
+                ScanError::new("the zone is too large: its records have more than 4 GB".to_owned()),
+            ));
         };
         let name = &self.content.arena[owner as usize..owner as usize + usize::from(owner_len)];
         if !suffixes(name).any(|suffix| suffix == self.content.apex) {
             let message = format!("{} is not in zone {}", display(name), display(&self.content.apex));
-            return Err(at(0, ScanError(message)));
+            return Err(at(0, ScanError::new(message)));
         }
-        let line = tokens[type_at].line;
-        self.content.records.push(Record { owner, owner_len, data, data_len, rtype, ttl, line, file: self.file });
+        let Place { line, column } = tokens[type_at].place;
+        let column = u8::try_from(column).unwrap_or(0);
+        self.content.records.push(Record {
+            owner,
+            owner_len,
+            data,
+            data_len,
+            rtype,
+            ttl,
+            line,
+            column,
+            file: self.file,
+        });
         Ok(())
     }
 
@@ -260,7 +332,7 @@ impl Loader {
         for index in first.. {
             let word = words
                 .take()
-                .map_err(|_| at(index, ScanError("the entry ends where a type was expected".to_owned())))?;
+                .map_err(|_| at(index, ScanError::new("the entry ends where a type was expected".to_owned())))?;
             let begins_with_digit = word.first().is_some_and(u8::is_ascii_digit);
             match word {
                 _ if begins_with_digit && ttl.is_none() => {
@@ -270,18 +342,17 @@ impl Loader {
                     class = true
                 }
                 _ if is_other_class(word) => {
-                    return Err(at(index, ScanError("only class IN is served".to_owned())));
+                    return Err(at(index, ScanError::unexpected(word, "class IN, the only one that is served")));
                 }
                 _ => {
                     let rtype = rdata::type_of(word).ok_or_else(|| {
-                        let word = String::from_utf8_lossy(word);
-                        at(
-                            index,
-                            ScanError(format!(
-                                "{word:?} is no record type: expected a TTL, IN, or a type such as AAAA or TYPE65"
-                            )),
-                        )
+                        let expected = "expected a TTL, the class IN, or a type such as AAAA or TYPE65";
+                        at(index, ScanError::new(format!("{} is no record type: {expected}", shown(word))))
                     })?;
+                    if rdata::is_meta(rtype) {
+                        let message = format!("{} is no type that a zone holds", shown(word));
+                        return Err(at(index, ScanError::new(message)));
+                    }
                     return Ok((ttl, rtype, index));
                 }
             }
@@ -331,9 +402,9 @@ impl Loader {
             }),
             b"$INCLUDE" => self.include(&mut words, depth),
             b"$GENERATE" => return self.generate(text, tokens),
-            _ => Err(ScanError(format!(
-                "{:?} is no directive: expected $ORIGIN, $TTL, $INCLUDE or $GENERATE",
-                String::from_utf8_lossy(&directive)
+            _ => Err(ScanError::new(format!(
+                "{} is no directive: expected $ORIGIN, $TTL, $INCLUDE or $GENERATE",
+                shown(&directive)
             ))),
         };
         result.map_err(|error| at(words.position(), error))
@@ -345,67 +416,50 @@ impl Loader {
         let origin = if words.peek().is_some() { words.name()? } else { self.origin.clone() };
         words.end()?;
         if !self.may_include {
-            return Err(ScanError("$INCLUDE is not taken here".to_owned()));
+            return Err(ScanError::new("$INCLUDE is not taken here"));
         }
         if depth >= INCLUDE_DEPTH_MAX {
-            return Err(ScanError(format!("$INCLUDE is {INCLUDE_DEPTH_MAX} files deep: does a file include itself?")));
+            let message = format!("$INCLUDE: expected at most {INCLUDE_DEPTH_MAX} files within each other");
+            return Err(ScanError::new(message));
         }
         let including = usize::from(self.file);
         let path = self.content.files[including].parent().unwrap_or(Path::new("")).join(&file);
-        let text = fs::read(&path).map_err(|error| ScanError(format!("cannot read {}: {error}", path.display())))?;
+        let read = || Ok((fs::canonicalize(&path)?, fs::read(&path)?));
+        let (real, text) = read().map_err(|error: std::io::Error| {
+            ScanError::new(format!("$INCLUDE: cannot read {}: {error}", path.display()))
+        })?;
+        if self.open.contains(&real) {
+            return Err(ScanError::new(format!("$INCLUDE: {} includes itself", path.display())));
+        }
         let outer = (self.file, std::mem::replace(&mut self.origin, origin), self.last_owner.take());
-        self.file = u16::try_from(self.content.files.len()).map_err(|_| ScanError("too many files".to_owned()))?;
+        self.file = u16::try_from(self.content.files.len()).map_err(|_| ScanError::new("too many files".to_owned()))?;
         self.content.files.push(path);
+        self.open.push(real);
         self.text(&text, depth + 1);
+        self.open.pop();
         (self.file, self.origin, self.last_owner) = outer;
         Ok(())
     }
 
-    /// `$GENERATE first-last[/step] owner [ttl] [class] type data`, with `$` for the number in owner and data.
+    /// The entries of one `$GENERATE`, up to the first that is wrong: the others would be in the same way.
     fn generate(&mut self, text: &[u8], tokens: &[Token]) -> Result<(), DataError> {
-        let word = |index: usize| tokens.get(index).map(|token| &text[token.range.clone()]);
-        let (first, last, step) = word(1).and_then(range).ok_or_else(|| {
-            at(
-                1,
-                ScanError(format!(
-                    "$GENERATE: expected a range such as 1-100 or 1-100/2, of at most {GENERATE_MAX} numbers"
-                )),
-            )
-        })?;
-        if tokens.len() < 5 {
-            return Err(at(0, ScanError("$GENERATE: expected a range, an owner, a type and data".to_owned())));
-        }
-        let line = tokens[0].line;
-        let mut made = Vec::new();
-        let mut number = first;
-        while number <= last {
-            made.clear();
-            let mut places = Vec::with_capacity(tokens.len() - 2);
-            for (index, token) in tokens.iter().enumerate().skip(2) {
-                let start = made.len();
-                substitute(&text[token.range.clone()], number, &mut made)
-                    .map_err(|error| at(index, ScanError(format!("$GENERATE: {error}"))))?;
-                places.push(Token { range: start..made.len(), line, quoted: token.quoted, glued: token.glued });
-            }
-            self.entry(&made, &places, false, INCLUDE_DEPTH_MAX).map_err(|error| DataError {
+        for made in Generate::new(text, tokens)? {
+            let Made { number, text, tokens } = made?;
+            self.entry(&text, &tokens, false, INCLUDE_DEPTH_MAX).map_err(|error| DataError {
                 message: format!("$GENERATE at {number}: {}", error.message),
-                token: 0,
+                token: error.token + generate::BEFORE_OWNER,
             })?;
-            number += step;
         }
         Ok(())
     }
 
     /// Sorts, takes duplicates out, and ends with the content or with all errors.
     fn finish(mut self) -> Result<Content, LoadErrors> {
-        if !self.errors.is_empty() {
-            return Err(LoadErrors(self.errors));
-        }
         let mut records = std::mem::take(&mut self.content.records);
         let content = &self.content;
         records.sort_by(|a, b| content.owner(a).cmp(content.owner(b)).then(a.rtype.cmp(&b.rtype)));
         // RFC 2181 section 5: the same record twice is one record.
-        let mut seen = std::collections::HashSet::new();
+        let mut seen: HashSet<Cow<'_, [u8]>> = HashSet::new();
         let mut last: Option<Record> = None;
         records.retain(|record| {
             let same_set =
@@ -414,10 +468,16 @@ impl Loader {
                 seen.clear();
             }
             last = Some(*record);
-            seen.insert(content.data(record))
+            seen.insert(rdata::canonical(record.rtype, content.data(record)))
         });
         self.content.records = records;
-        Ok(self.content)
+        if self.errors.is_empty() {
+            return Ok(self.content);
+        }
+        // What is wrong with the records that could be read is worth knowing too.
+        self.errors.extend(check::errors_of_part(&self.content));
+        self.errors.sort();
+        Err(LoadErrors(self.errors.iter().map(|error| self.content.text(error)).collect()))
     }
 }
 
@@ -430,7 +490,7 @@ fn is_other_class(word: &[u8]) -> bool {
 }
 
 fn at(token: usize, error: ScanError) -> DataError {
-    DataError { message: error.0, token }
+    DataError { message: error.message(None), token }
 }
 
 /// SOA (RFC 1035 section 3.3.13), whose times may have units.
@@ -454,10 +514,7 @@ fn soa(words: &mut Tokens<'_>, bytes: &mut Vec<u8>) -> Result<(), DataError> {
 /// Seconds, as a number or with units: `3600`, `1h`, `1w2d3h4m5s`.
 fn seconds(word: &[u8]) -> Result<u32, ScanError> {
     let fail = || {
-        ScanError(format!(
-            "{:?} is no time: expected seconds up to {TTL_MAX}, or units as in 1d12h",
-            String::from_utf8_lossy(word)
-        ))
+        ScanError::new(format!("{} is no time: expected seconds up to {TTL_MAX}, or units as in 1d12h", shown(word)))
     };
     let mut total = 0u64;
     let mut number: Option<u64> = None;
@@ -485,58 +542,4 @@ fn seconds(word: &[u8]) -> Result<u32, ScanError> {
     }
     total = total.checked_add(number.unwrap_or(0)).ok_or_else(fail)?;
     u32::try_from(total).ok().filter(|_| total <= TTL_MAX).ok_or_else(fail)
-}
-
-/// `first-last` or `first-last/step`.
-fn range(word: &[u8]) -> Option<(u64, u64, u64)> {
-    let word = str::from_utf8(word).ok()?;
-    let (range, step) = word.split_once('/').unwrap_or((word, "1"));
-    let (first, last) = range.split_once('-')?;
-    let (first, last, step): (u32, u32, u32) = (first.parse().ok()?, last.parse().ok()?, step.parse().ok()?);
-    let (first, last, step) = (u64::from(first), u64::from(last), u64::from(step));
-    (first <= last && step > 0 && (last - first) / step < GENERATE_MAX).then_some((first, last, step))
-}
-
-/// Puts the number in: `$`, or `${offset,width,base}`; `\$` is a dollar sign.
-fn substitute(word: &[u8], number: u64, made: &mut Vec<u8>) -> Result<(), String> {
-    let mut rest = word;
-    while let [byte, after @ ..] = rest {
-        rest = after;
-        match (byte, after) {
-            (b'\\', [b'$', after @ ..]) => {
-                made.push(b'$');
-                rest = after;
-            }
-            (b'\\', [next, after @ ..]) => {
-                made.extend_from_slice(&[b'\\', *next]);
-                rest = after;
-            }
-            (b'$', [b'{', inside @ ..]) => {
-                let end = inside.iter().position(|byte| *byte == b'}').ok_or("\"${\" without \"}\"")?;
-                made.extend_from_slice(modified(&inside[..end], number)?.as_bytes());
-                rest = &inside[end + 1..];
-            }
-            (b'$', _) => made.extend_from_slice(number.to_string().as_bytes()),
-            _ => made.push(*byte),
-        }
-    }
-    Ok(())
-}
-
-/// The number with an offset added, at least `width` wide, in decimal, octal or hexadecimal.
-fn modified(modifier: &[u8], number: u64) -> Result<String, String> {
-    let text = str::from_utf8(modifier).unwrap_or_default();
-    let fail = || format!("{:?}: expected offset,width,base as in ${{0,3,d}}", String::from_utf8_lossy(modifier));
-    let mut parts = text.split(',');
-    let offset: i32 = parts.next().unwrap_or_default().parse().map_err(|_| fail())?;
-    let width: usize = parts.next().unwrap_or("0").parse().ok().filter(|width| *width <= 63).ok_or_else(fail)?;
-    let base = parts.next().unwrap_or("d");
-    let value = number.checked_add_signed(i64::from(offset)).ok_or_else(fail)?;
-    match (base, parts.next()) {
-        ("d", None) => Ok(format!("{value:0width$}")),
-        ("o", None) => Ok(format!("{value:0width$o}")),
-        ("x", None) => Ok(format!("{value:0width$x}")),
-        ("X", None) => Ok(format!("{value:0width$X}")),
-        _ => Err(fail()),
-    }
 }

@@ -14,7 +14,7 @@ pub(super) fn read(tokens: &mut Tokens<'_>, bytes: &mut Vec<u8>) -> Result<(), S
     let latitude = angle(tokens, 90, "N", "S")?;
     let longitude = angle(tokens, 180, "E", "W")?;
     let altitude = metres(tokens)? + BELOW;
-    let altitude = u32::try_from(altitude).map_err(|_| ScanError("an altitude out of range".to_owned()))?;
+    let altitude = u32::try_from(altitude).map_err(|_| ScanError::new("an altitude out of range"))?;
     let mut precision = DEFAULTS;
     for value in &mut precision {
         if tokens.peek().is_none() {
@@ -32,7 +32,7 @@ pub(super) fn read(tokens: &mut Tokens<'_>, bytes: &mut Vec<u8>) -> Result<(), S
 }
 
 fn text<'a>(tokens: &mut Tokens<'a>) -> Result<&'a str, ScanError> {
-    std::str::from_utf8(tokens.take()?).map_err(|_| ScanError("expected plain ASCII".to_owned()))
+    std::str::from_utf8(tokens.take()?).map_err(|_| ScanError::new("expected plain ASCII"))
 }
 
 /// Degrees, and minutes and seconds if they are there, up to the direction.
@@ -53,21 +53,21 @@ fn angle(tokens: &mut Tokens<'_>, degrees_max: u32, plus: &str, minus: &str) -> 
         let value = decimal(token, if unit == 1000 { 3 } else { 0 });
         let scaled = value.filter(|value| *value < i64::from(max + 1) * if unit == 1000 { 1000 } else { 1 });
         let scaled = scaled.and_then(|value| u32::try_from(value).ok()).ok_or_else(|| {
-            ScanError(format!("{token:?}: expected degrees, minutes and seconds, then {plus} or {minus}"))
+            ScanError::new(format!("{token:?}: expected degrees, minutes and seconds, then {plus} or {minus}"))
         })?;
         thousandths += if unit == 1000 { scaled } else { scaled * unit };
     }
     match text(tokens)? {
         token if token.eq_ignore_ascii_case(plus) => stored(thousandths, true, degrees_max),
         token if token.eq_ignore_ascii_case(minus) => stored(thousandths, false, degrees_max),
-        token => Err(ScanError(format!("{token:?}: expected {plus} or {minus}"))),
+        token => Err(ScanError::new(format!("{token:?}: expected {plus} or {minus}"))),
     }
 }
 
 /// An angle as it is stored, if it goes no further than `degrees_max`.
 fn stored(thousandths: u32, positive: bool, degrees_max: u32) -> Result<u32, ScanError> {
     if thousandths > degrees_max * 3_600_000 {
-        return Err(ScanError(format!("an angle of more than {degrees_max} degrees")));
+        return Err(ScanError::new(format!("an angle of more than {degrees_max} degrees")));
     }
     Ok(if positive { ORIGIN + thousandths } else { ORIGIN - thousandths })
 }
@@ -81,7 +81,7 @@ pub(super) fn is_whole(bytes: &[u8]) -> bool {
 fn metres(tokens: &mut Tokens<'_>) -> Result<i64, ScanError> {
     let token = text(tokens)?;
     let number = token.strip_suffix(['m', 'M']).unwrap_or(token);
-    decimal(number, 2).ok_or_else(|| ScanError(format!("{token:?}: expected metres such as 10.00m")))
+    decimal(number, 2).ok_or_else(|| ScanError::new(format!("{token:?}: expected metres such as 10.00m")))
 }
 
 /// A decimal number in units of its last allowed digit.
@@ -98,7 +98,7 @@ fn decimal(text: &str, digits: usize) -> Option<i64> {
 
 /// Centimetres as a digit and a power of ten, a half byte each.
 fn exponent(centimetres: i64) -> Result<u8, ScanError> {
-    let mut mantissa = u64::try_from(centimetres).map_err(|_| ScanError("a size below zero".to_owned()))?;
+    let mut mantissa = u64::try_from(centimetres).map_err(|_| ScanError::new("a size below zero"))?;
     let mut power = 0;
     while mantissa > 9 {
         mantissa /= 10;
@@ -106,6 +106,6 @@ fn exponent(centimetres: i64) -> Result<u8, ScanError> {
     }
     match u8::try_from(mantissa << 4 | power) {
         Ok(byte) if power <= 9 => Ok(byte),
-        _ => Err(ScanError("a size above 90000000 m".to_owned())),
+        _ => Err(ScanError::new("a size above 90000000 m")),
     }
 }

@@ -93,7 +93,10 @@ impl Stage<'_> {
     fn modes_are(&self, mode: &str) -> anyhow::Result<()> {
         let modes = self.texts("mode")?;
         let queues = usize::try_from(self.guest.options.queues)?;
-        ensure!(modes.len() == queues && modes.iter().all(|got| got == mode), "the queues' modes are {modes:?}, not {mode}");
+        ensure!(
+            modes.len() == queues && modes.iter().all(|got| got == mode),
+            "the queues' modes are {modes:?}, not {mode}"
+        );
         Ok(())
     }
 
@@ -110,9 +113,10 @@ impl Stage<'_> {
     fn ask_once(&self, server: IpAddr) -> anyhow::Result<Duration> {
         let client = if server.is_ipv4() { self.guest.lab.client.v4.into() } else { self.guest.lab.client.v6.into() };
         let asked = Instant::now();
-        let reply = self.guest.lab.inside(Side::Client, || {
-            query::ask(&query::socket(client), SocketAddr::new(server, 53), &query(4242))
-        })?;
+        let reply = self
+            .guest
+            .lab
+            .inside(Side::Client, || query::ask(&query::socket(client), SocketAddr::new(server, 53), &query(4242)))?;
         ensure!(reply.is_some_and(|reply| is_answer(&reply, 4242)), "{server} does not answer");
         Ok(asked.elapsed())
     }
@@ -309,7 +313,11 @@ pub(super) fn workers_follow_interrupts(stage: &Stage<'_>) -> anyhow::Result<Str
     let moved = Instant::now();
     let wanted: Vec<u64> = before.iter().rev().copied().collect();
     while cpus(stage)? != wanted {
-        ensure!(moved.elapsed() < Duration::from_secs(5), "5 s after the interrupts moved, workers are on {:?}", cpus(stage)?);
+        ensure!(
+            moved.elapsed() < Duration::from_secs(5),
+            "5 s after the interrupts moved, workers are on {:?}",
+            cpus(stage)?
+        );
         thread::sleep(Duration::from_millis(100));
     }
     let took = moved.elapsed();
@@ -485,10 +493,11 @@ impl<'a> Vlan<'a> {
         lab.inside(Side::Client, || {
             let socket = RawSocket::open(lab.client.interface);
             socket.send(&frame);
-            let reply = socket.receive_within(patience, |frame| {
-                path.reply(frame).is_some_and(|message| is_answer(message, 77))
-            });
-            reply.map(|frame| if frame[12..14] == TAG.to_be_bytes() { u16::from_be_bytes([frame[14], frame[15]]) & 0xfff } else { 0 })
+            let reply = socket
+                .receive_within(patience, |frame| path.reply(frame).is_some_and(|message| is_answer(message, 77)));
+            reply.map(|frame| {
+                if frame[12..14] == TAG.to_be_bytes() { u16::from_be_bytes([frame[14], frame[15]]) & 0xfff } else { 0 }
+            })
         })
     }
 

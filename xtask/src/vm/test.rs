@@ -215,7 +215,8 @@ impl Bench {
             };
             let passed = result.is_ok();
             let what = result.unwrap_or_else(|error| format!("{error:#}"));
-            let verdict = Verdict { guest: title.clone(), check: check.name, passed, seconds: seconds.as_secs_f64(), what };
+            let verdict =
+                Verdict { guest: title.clone(), check: check.name, passed, seconds: seconds.as_secs_f64(), what };
             verdict.print();
             verdicts.push(verdict);
             if !passed && guest.is_ok() {
@@ -237,7 +238,8 @@ impl Bench {
         });
         let result = result.map_err(|error| {
             let log = guest.log().unwrap_or_default();
-            error.context(format!("the server's output:\n{log}\nthe guest's console:\n{}\nwhat failed", guest.console()))
+            error
+                .context(format!("the server's output:\n{log}\nthe guest's console:\n{}\nwhat failed", guest.console()))
         });
         (started.elapsed(), result)
     }

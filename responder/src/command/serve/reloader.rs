@@ -1,0 +1,132 @@
+//! Reloads of a running server, one after the other, each on a thread of its own with a low priority: it must not take CPU time from the workers, and
+//! the control thread goes on to answer meanwhile.
+
+use std::{collections::VecDeque, future, sync::Arc, thread, time::Instant};
+
+use tokio::sync::oneshot;
+
+use crate::{
+    cli::ServiceKind,
+    config::Config,
+    control::reload::{Report, Zone},
+    service::Rules,
+    sys,
+    zone::{Contents, Zones},
+};
+
+/// What is in service, as far as a reload must know it, and the reloads that are asked for.
+pub(super) struct Reloader {
+    config: Arc<Config>,
+    contents: Arc<Contents>,
+    waiting: VecDeque<Wanted>,
+    running: Option<(Wanted, oneshot::Receiver<Read>)>,
+}
+
+/// A reload of all, or of one zone; SIGHUP wants no answer.
+struct Wanted {
+    zone: Option<String>,
+    reply: Option<oneshot::Sender<Report>>,
+}
+
+/// What the thread found.
+struct Read {
+    report: Report,
+    zones: Option<(Contents, Zones)>,
+    rules: Option<Rules>,
+}
+
+/// What is to be put in service, before the reply is sent.
+pub(super) struct Done {
+    pub(super) zones: Option<Zones>,
+    pub(super) rules: Option<Rules>,
+    pub(super) report: Report,
+    reply: Option<oneshot::Sender<Report>>,
+}
+
+impl Reloader {
+    pub(super) fn new(config: &Config, contents: Contents) -> Self {
+        Self { config: Arc::new(config.clone()), contents: Arc::new(contents), waiting: VecDeque::new(), running: None }
+    }
+
+    /// Begins a reload, now or when those before it are done.
+    pub(super) fn want(&mut self, zone: Option<String>, reply: Option<oneshot::Sender<Report>>) {
+        self.waiting.push_back(Wanted { zone, reply });
+        self.start();
+    }
+
+    fn start(&mut self) {
+        if self.running.is_some() {
+            return;
+        }
+        let Some(wanted) = self.waiting.pop_front() else { return };
+        let (sender, receiver) = oneshot::channel();
+        let (config, contents, zone) = (Arc::clone(&self.config), Arc::clone(&self.contents), wanted.zone.clone());
+        let work = move || {
+            // Without it the reload takes no longer, and the workers may.
+            if let Err(error) = sys::lower_priority() {
+                eprintln!("warning: the reload runs at the priority of the workers: {error}");
+            }
+            // A server that has ended wants nothing any more.
+            let _ended = sender.send(read(&config, &contents, zone.as_deref()));
+        };
+        // A thread that cannot be started drops the sender, which is how the receiver learns of it.
+        if let Err(error) = thread::Builder::new().name("reload".to_owned()).spawn(work) {
+            eprintln!("warning: cannot start a thread for the reload: {error}");
+        }
+        self.running = Some((wanted, receiver));
+    }
+
+    /// The end of the reload that runs; never if none does.
+    pub(super) async fn done(&mut self) -> Done {
+        let Some((_, receiver)) = &mut self.running else { return future::pending().await };
+        let read = receiver.await.unwrap_or_else(|_| Read {
+            report: Report {
+                errors: vec!["the reload could not be done: see the log".to_owned()],
+                ..Report::default()
+            },
+            zones: None,
+            rules: None,
+        });
+        let reply = self.running.take().and_then(|(wanted, _)| wanted.reply);
+        let zones = read.zones.map(|(contents, zones)| {
+            self.contents = Arc::new(contents);
+            zones
+        });
+        self.start();
+        Done { zones, rules: read.rules, report: read.report, reply }
+    }
+}
+
+impl Done {
+    /// Tells the client, if there is one, and the log.
+    pub(super) fn tell(self) {
+        for line in self.report.render().lines() {
+            eprintln!("reload: {line}");
+        }
+        if let Some(reply) = self.reply {
+            // A client that has gone needs no answer.
+            let _gone = reply.send(self.report);
+        }
+    }
+}
+
+fn read(config: &Config, contents: &Contents, zone: Option<&str>) -> Read {
+    let started = Instant::now();
+    let now = match config.read_again() {
+        Ok(now) => now,
+        Err(error) => {
+            let report = Report { errors: vec![format!("{error:#}")], ..Report::default() };
+            return Read { report, zones: None, rules: None };
+        }
+    };
+    let mut report = Report { needs_restart: config.needs_restart(&now), ..Report::default() };
+    let mut zones = None;
+    if config.service == ServiceKind::Dns {
+        let reloaded = contents.reload(&now.zones, zone);
+        report.zones = reloaded.outcomes.into_iter().map(Zone::from).collect();
+        zones = reloaded.next;
+    }
+    report.seconds = started.elapsed().as_secs_f64();
+    // Who asks for one zone asks for nothing else.
+    Read { report, zones, rules: zone.is_none().then_some(now.rules) }
+}

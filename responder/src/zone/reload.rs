@@ -1,0 +1,201 @@
+//! Zones read anew while others are kept (RFC 1034 section 4.3.5 calls it maintenance): what a running server answers from next.
+//!
+//! A table is built from all zones at once, since an alias may lead from one into another. So what was read is kept: a zone whose file has an error,
+//! or that nobody asked to reload, goes into the next table as it was. Where there is only one zone nothing is kept, for then an error means
+//! that nothing changes, and a large zone would be in memory twice.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::{
+    LoadErrors, Source, Summary, Zones,
+    check::Checked,
+    load::{self, Content},
+};
+
+/// What was read of the zones in service.
+#[derive(Debug, Default)]
+pub struct Contents(Vec<Zone>);
+
+#[derive(Clone, Debug)]
+struct Zone {
+    source: Source,
+    apex: Vec<u8>,
+    serial: u32,
+    content: Option<Arc<Content>>,
+}
+
+/// What came of reloading.
+#[derive(Debug)]
+pub struct Reloaded {
+    /// What is to be served from now on; `None` where everything stays as it was.
+    pub next: Option<(Contents, Zones)>,
+    /// What there is to say of each zone that was to be reloaded, and of each that is no longer served.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// What became of a zone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Its name.
+    pub name: String,
+    /// The serial number in service before, if it was served.
+    pub before: Option<u32>,
+    /// What is in service now of it, if it was loaded.
+    pub now: Option<Summary>,
+    /// Why it was not loaded.
+    pub errors: Vec<String>,
+}
+
+/// A zone on its way into the next table.
+struct Candidate {
+    zone: Zone,
+    before: Option<u32>,
+    is_fresh: bool,
+    errors: Vec<String>,
+}
+
+impl Contents {
+    /// Loads zones from their files, all of them or none: what a server starts with.
+    pub fn load(sources: &[Source]) -> Result<(Self, Zones), LoadErrors> {
+        let reloaded = Self::default().reload(sources, None);
+        let errors: Vec<String> = reloaded.outcomes.into_iter().flat_map(|outcome| outcome.errors).collect();
+        match reloaded.next {
+            Some(next) if errors.is_empty() => Ok(next),
+            _ => Err(LoadErrors(errors)),
+        }
+    }
+
+    /// Reads all zones of `sources` anew, or `only` one of them.
+    #[must_use]
+    pub fn reload(&self, sources: &[Source], only: Option<&str>) -> Reloaded {
+        let mut outcomes = Vec::new();
+        let mut candidates = match only {
+            None => self.read_all(sources, &mut outcomes),
+            Some(name) => match self.read_one(sources, name) {
+                Ok(candidates) => candidates,
+                Err(error) => return Reloaded { next: None, outcomes: vec![failed(name, error)] },
+            },
+        };
+        let zones = self.build(&mut candidates);
+        let summaries = zones.as_ref().map(Zones::summary).unwrap_or_default();
+        let mut served = summaries.iter();
+        for candidate in &mut candidates {
+            // The table has those with content, in this order.
+            let summary = candidate.zone.content.as_ref().and_then(|_| served.next());
+            candidate.zone.serial = summary.map_or(candidate.zone.serial, |summary| summary.serial);
+            let now = summary.filter(|_| candidate.is_fresh).cloned();
+            if candidate.is_fresh && now.is_none() {
+                let file = candidate.zone.source.file.display();
+                candidate.errors.push(format!("{file}: not loaded, since another zone has errors"));
+            }
+            if candidate.is_fresh || !candidate.errors.is_empty() {
+                let (name, errors) = (load::display(&candidate.zone.apex), std::mem::take(&mut candidate.errors));
+                outcomes.push(Outcome { name, before: candidate.before, now, errors });
+            }
+        }
+        let keeps = summaries.len() > 1;
+        let next = zones.map(|zones| {
+            let served = candidates.into_iter().map(|candidate| candidate.zone).filter(|zone| zone.content.is_some());
+            let kept = served.map(|zone| Zone { content: zone.content.filter(|_| keeps), ..zone });
+            (Self(kept.collect()), zones)
+        });
+        Reloaded { next, outcomes }
+    }
+
+    fn read_all(&self, sources: &[Source], outcomes: &mut Vec<Outcome>) -> Vec<Candidate> {
+        let mut seen = BTreeSet::new();
+        let mut candidates = Vec::with_capacity(sources.len());
+        for source in sources {
+            match load::apex(source) {
+                Err(error) => outcomes.push(failed(&source.name, error)),
+                Ok(apex) if !seen.insert(apex.clone()) => {
+                    let error = format!("{}: zone {} is given twice", source.file.display(), source.name);
+                    outcomes.push(failed(&source.name, error));
+                }
+                Ok(apex) => candidates.push(self.read(source, apex)),
+            }
+        }
+        for gone in self.0.iter().filter(|zone| !seen.contains(&zone.apex)) {
+            let name = load::display(&gone.apex);
+            outcomes.push(Outcome { name, before: Some(gone.serial), ..Outcome::default() });
+        }
+        candidates
+    }
+
+    fn read_one(&self, sources: &[Source], name: &str) -> Result<Vec<Candidate>, String> {
+        let wanted = load::apex(&Source { name: name.to_owned(), file: name.into() });
+        let source = sources.iter().find(|source| wanted.is_ok() && load::apex(source) == wanted);
+        let (Ok(apex), Some(source)) = (wanted, source) else {
+            return Err(format!("zone {name} is not configured: expected a name as in `responder status`"));
+        };
+        let mut candidates: Vec<Candidate> = self.0.iter().filter(|zone| zone.apex != apex).map(kept).collect();
+        candidates.push(self.read(source, apex));
+        Ok(candidates)
+    }
+
+    fn read(&self, source: &Source, apex: Vec<u8>) -> Candidate {
+        let held = self.0.iter().find(|zone| zone.apex == apex);
+        let before = held.map(|zone| zone.serial);
+        match load::read(source) {
+            Ok(content) => {
+                let content = Some(Arc::new(content));
+                let zone = Zone { source: source.clone(), apex, serial: 0, content };
+                Candidate { zone, before, is_fresh: true, errors: Vec::new() }
+            }
+            Err(errors) => {
+                let content = held.and_then(|zone| zone.content.clone());
+                let zone = Zone { source: source.clone(), apex, serial: 0, content };
+                Candidate { zone, before, is_fresh: false, errors: errors.0 }
+            }
+        }
+    }
+
+    /// Holds all zones against the rules, puts what was served before in the place of those that break them, and builds the next table; `None` if
+    /// there is nothing new, or if what was served before is needed and was not kept.
+    fn build(&self, candidates: &mut [Candidate]) -> Option<Zones> {
+        loop {
+            let has_all =
+                candidates.iter().all(|candidate| candidate.zone.content.is_some() || candidate.before.is_none());
+            let is_gone = |zone: &Zone| !candidates.iter().any(|candidate| candidate.zone.apex == zone.apex);
+            let changes = candidates.iter().any(|candidate| candidate.is_fresh) || self.0.iter().any(is_gone);
+            if !has_all || !changes {
+                return None;
+            }
+            let with_content = candidates.iter().filter(|candidate| candidate.zone.content.is_some());
+            let apexes: BTreeSet<Vec<u8>> = with_content.map(|candidate| candidate.zone.apex.clone()).collect();
+            let mut checked = Vec::with_capacity(candidates.len());
+            let mut broken = Vec::new();
+            for (index, candidate) in candidates.iter().enumerate() {
+                match candidate.zone.content.as_deref().map(|content| Checked::new(content, &apexes)) {
+                    Some(Ok(zone)) => checked.push(zone),
+                    Some(Err(errors)) => broken.push((index, errors)),
+                    None => {}
+                }
+            }
+            if broken.is_empty() {
+                return Some(Zones::render(&checked));
+            }
+            drop(checked);
+            // Then all are looked at anew: a zone whose child is not served delegates it after all.
+            for (index, errors) in broken {
+                let candidate = &mut candidates[index];
+                let held = self.0.iter().find(|zone| zone.apex == candidate.zone.apex && candidate.is_fresh);
+                candidate.zone.content = held.and_then(|held| held.content.clone());
+                candidate.is_fresh = false;
+                candidate.errors.extend(errors);
+            }
+        }
+    }
+}
+
+fn kept(zone: &Zone) -> Candidate {
+    Candidate { zone: zone.clone(), before: Some(zone.serial), is_fresh: false, errors: Vec::new() }
+}
+
+fn failed(name: &str, error: String) -> Outcome {
+    Outcome { name: name.to_owned(), errors: vec![error], ..Outcome::default() }
+}
+
+#[cfg(test)]
+#[path = "reload_tests.rs"]
+mod tests;
