@@ -17,12 +17,11 @@ mod tokens;
 use std::{
     collections::BTreeSet,
     fmt,
-    ops::RangeInclusive,
     path::{Path, PathBuf},
 };
 
 pub use published::{Published, View};
-use table::Table;
+use table::{Nodes, Table};
 
 /// A zone's name and its master file, as the operator gave them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,8 +37,6 @@ pub struct Source {
 pub struct Zones {
     pub(crate) table: Table,
     pub(crate) zones: Vec<Zone>,
-    /// From the fewest labels that an apex has to the most.
-    pub(crate) apex_depths: RangeInclusive<usize>,
 }
 
 /// What is kept of a zone besides its names.
@@ -132,15 +129,12 @@ impl Zones {
         if !errors.is_empty() {
             return Err(LoadErrors(errors));
         }
-        let mut table = Table::with_capacity(checked.iter().map(check::Checked::node_count).sum());
+        let mut nodes = Nodes::with_capacity(checked.iter().map(check::Checked::node_count).sum());
         let mut zones = Vec::with_capacity(checked.len());
         for (index, zone) in checked.iter().enumerate() {
-            zones.push(render::zone(zone, u32::try_from(index).unwrap_or(u32::MAX), &checked, &mut table));
+            zones.push(render::zone(zone, u32::try_from(index).unwrap_or(u32::MAX), &checked, &mut nodes));
         }
-        table.shrink();
-        let depths = || zones.iter().map(|zone| load::labels(&zone.apex));
-        let apex_depths = depths().min().unwrap_or(0)..=depths().max().unwrap_or(0);
-        Ok(Self { table, zones, apex_depths })
+        Ok(Self { table: Table::new(nodes), zones })
     }
 
     /// What there is to say of each zone.

@@ -187,7 +187,7 @@ impl Field {
             Self::U32 | Self::V4 => Some(4),
             Self::Locator => Some(8),
             Self::Dashed(count) => Some(count),
-            Self::Name => wire::name::Name::parse(bytes, 0).map(|name| name.bytes().len()),
+            Self::Name => wire::name::AnyRoom::empty().read(bytes, 0).map(|name| name.bytes().len()),
             Self::Text => Some(1 + usize::from(*bytes.first()?)),
             Self::Texts => {
                 let mut length = 1 + usize::from(*bytes.first()?);
