@@ -8,7 +8,7 @@ use domain::{
 };
 
 use super::{ScanError, Tokens, shown, type_of};
-use crate::wire::name::Name;
+use crate::wire::name::AnyRoom;
 
 /// A field of record data.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,7 @@ impl Field {
             Self::U32 | Self::V4 => Some(4),
             Self::Locator | Self::U64 => Some(8),
             Self::Dashed(count) => Some(count),
-            Self::Name => Name::parse(bytes, 0).map(|name| name.bytes().len()),
+            Self::Name => AnyRoom::empty().read(bytes, 0).map(|name| name.bytes().len()),
             Self::Text => Some(1 + usize::from(*bytes.first()?)),
             Self::Texts => {
                 let mut length = 1 + usize::from(*bytes.first()?);

@@ -10,7 +10,7 @@ use domain::{
 };
 
 use super::{ScanError, Tokens};
-use crate::wire::name::Name;
+use crate::wire::name::AnyRoom;
 
 /// RFC 1035 section 3.4.2: an address, a protocol, and ports as a bitmap.
 pub(super) fn read_wks(tokens: &mut Tokens<'_>, bytes: &mut Vec<u8>) -> Result<(), ScanError> {
@@ -131,8 +131,8 @@ pub(super) fn is_hip(bytes: &[u8]) -> bool {
     let fixed = usize::from(*tag_len) + usize::from(u16::from_be_bytes([*high, *low]));
     let Some(mut names) = rest.get(fixed..) else { return false };
     while !names.is_empty() {
-        let Some(name) = Name::parse(names, 0) else { return false };
-        names = &names[name.bytes().len()..];
+        let Some(length) = AnyRoom::empty().read(names, 0).map(|name| name.bytes().len()) else { return false };
+        names = &names[length..];
     }
     true
 }
@@ -175,5 +175,5 @@ pub(super) fn is_relay(bytes: &[u8]) -> bool {
 
 /// Whether all of the bytes are one name that is not compressed.
 fn is_name(bytes: &[u8]) -> bool {
-    Name::parse(bytes, 0).is_some_and(|name| name.bytes().len() == bytes.len() && !name.bytes().is_empty())
+    AnyRoom::empty().read(bytes, 0).is_some_and(|name| name.bytes().len() == bytes.len() && !name.bytes().is_empty())
 }
