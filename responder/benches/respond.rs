@@ -14,15 +14,32 @@ use responder::{
     zone::{Source, Zones},
 };
 
-/// Kinds of query: name, QTYPE, with EDNS.
-const KINDS: [(&str, &str, u8, bool); 7] = [
-    ("exact", "www.example.com", 1, false),
-    ("exact-edns", "www.example.com", 1, true),
-    ("nxdomain", "nothing.example.com", 1, false),
-    ("nodata", "www.example.com", 15, false),
-    ("wildcard", "any.wild.example.com", 1, false),
-    ("referral", "www.child.example.com", 1, false),
-    ("cname", "alias.example.com", 1, false),
+/// A kind of query.
+#[derive(Clone, Copy)]
+struct Kind {
+    name: &'static str,
+    /// Labels of one byte in front of the rest of the QNAME.
+    labels: usize,
+    qname: &'static str,
+    qtype: u8,
+    edns: bool,
+}
+
+const fn kind(name: &'static str, labels: usize, qname: &'static str, qtype: u8, edns: bool) -> Kind {
+    Kind { name, labels, qname, qtype, edns }
+}
+
+/// The last two are as long as a QNAME can be, and nearly all names above it do not exist.
+const KINDS: [Kind; 9] = [
+    kind("exact", 0, "www.example.com", 1, false),
+    kind("exact-edns", 0, "www.example.com", 1, true),
+    kind("nxdomain", 0, "nothing.example.com", 1, false),
+    kind("nodata", 0, "www.example.com", 15, false),
+    kind("wildcard", 0, "any.wild.example.com", 1, false),
+    kind("referral", 0, "www.child.example.com", 1, false),
+    kind("cname", 0, "alias.example.com", 1, false),
+    kind("long-wildcard", 118, "wild.example.com", 1, true),
+    kind("127-labels", 126, "x", 1, true),
 ];
 const ZONE: &[u8] = b"$TTL 3600\n@ SOA ns1 host 1 7200 900 1209600 300\n@ NS ns1\nns1 A 192.0.2.1\nwww A 192.0.2.80\n\
     *.wild A 192.0.2.81\nchild NS ns1.child\nns1.child A 192.0.2.82\nalias CNAME www\n";
@@ -66,7 +83,7 @@ fn load(name: &str, file: &str) {
 }
 
 fn usage() -> ExitCode {
-    let kinds: Vec<&str> = KINDS.iter().map(|(name, ..)| *name).collect();
+    let kinds: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
     eprintln!(
         "usage: respond KIND COUNT | respond [time [KIND]] | respond load NAME FILE, with KIND one of: {}",
         kinds.join(" ")
@@ -74,20 +91,22 @@ fn usage() -> ExitCode {
     ExitCode::from(2)
 }
 
-fn known(kind: &str) -> Option<(&'static str, &'static str, u8, bool)> {
-    KINDS.into_iter().find(|(name, ..)| *name == kind)
+fn known(kind: &str) -> Option<Kind> {
+    KINDS.into_iter().find(|known| known.name == kind)
 }
 
-fn time(zones: &Zones, kind: (&'static str, &'static str, u8, bool)) {
+fn time(zones: &Zones, kind: Kind) {
     let start = Instant::now();
     ask::<true>(zones, kind, TIMED);
-    println!("{:10} {:6.1} ns", kind.0, start.elapsed().as_secs_f64() * 1e9 / f64::from(TIMED));
+    println!("{:14} {:6.1} ns", kind.name, start.elapsed().as_secs_f64() * 1e9 / f64::from(TIMED));
 }
 
 /// Asks, or without `ANSWER` does all but that.
-fn ask<const ANSWER: bool>(zones: &Zones, (_, name, qtype, edns): (&'static str, &'static str, u8, bool), count: u32) {
+fn ask<const ANSWER: bool>(zones: &Zones, kind: Kind, count: u32) {
+    let Kind { labels, qname, qtype, edns, .. } = kind;
     let mut query = vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(edns)];
-    for label in name.split('.') {
+    query.extend_from_slice(&b"\x01x".repeat(labels));
+    for label in qname.split('.') {
         query.push(u8::try_from(label.len()).expect("labels are short"));
         query.extend_from_slice(label.as_bytes());
     }

@@ -3,7 +3,7 @@
 //! All answers were rendered when the zones were loaded. What is left is to find the right one and to copy it behind the question:
 //!
 //! - The QNAME exists: its node has the answer for the QTYPE, or an alias or referral for all types, or there is no data.
-//! - It does not: walking down from the zone's apex shows a zone cut (referral), a DNAME (rewrite), a wildcard, or nothing (NXDOMAIN).
+//! - It does not: the nearest name above it that does shows a zone cut (referral), a DNAME (rewrite), a wildcard, or nothing (NXDOMAIN).
 //!
 //! An answer was rendered for some name, and is used behind a QNAME that is that name or has it (or its parent, for a wildcard) as a suffix.
 //! The question is then longer by the difference in length, and so every compression pointer moves by just that difference.
@@ -24,11 +24,11 @@ use crate::{
     counters::DropReason,
     wire::{
         message::{Counts, Edns, HEADER_LEN, OPT_LEN, Query, Rcode, Reject, opt, write_header},
-        name::{NAME_MAX, Name},
+        name::{AnyRoom, NAME_MAX, Name, ShortRoom},
     },
     zone::{
         Zones,
-        table::{ANY_OTHER, Answer, Flags, Node},
+        table::{ANY_OTHER, Answer, Flags, Node, Table},
     },
 };
 
@@ -87,28 +87,50 @@ pub fn respond(zones: &Zones, message: &mut [u8], query_len: usize, limits: Limi
 #[inline]
 pub fn respond_to(zones: &Zones, message: &mut [u8], query_len: usize, asked: &mut Asked<'_>) -> Outcome {
     let Some(received) = message.get(..query_len) else { return Outcome::Drop(DropReason::NoRoom) };
-    let mut name = Name::empty();
-    let query = match Query::parse(received, &mut name) {
-        Ok(query) => query,
-        Err(reject) => return rejected(message, query_len, reject, asked),
+    let mut room = ShortRoom::empty();
+    let Ok((query, name)) = Query::parse(received, &mut room) else {
+        return respond_long(zones, message, query_len, asked);
     };
-    if let Some(edns) = query.edns
-        && !edns.options.is_none()
-    {
-        return edns::with_options(Some(zones), message, query, &name, asked);
+    if query.edns.is_some_and(|edns| !edns.options.is_none()) {
+        return respond_long(zones, message, query_len, asked);
     }
-    from_zones(zones, Reply::new(message, query, &name, asked, &[]))
+    let mut hashes = [0; ShortRoom::LABELS];
+    zones.table.hash(name, &mut hashes);
+    look_up(zones, Reply::new(message, query, name, asked, &[]), &hashes)
 }
 
-#[inline]
+/// The same with room for every name.
+#[inline(never)]
+fn respond_long(zones: &Zones, message: &mut [u8], query_len: usize, asked: &mut Asked<'_>) -> Outcome {
+    let mut room = AnyRoom::empty();
+    let (query, name) = match Query::parse(&message[..query_len], &mut room) {
+        Ok(parsed) => parsed,
+        Err(reject) => return rejected(message, query_len, reject, asked),
+    };
+    if query.edns.is_some_and(|edns| !edns.options.is_none()) {
+        return edns::with_options(Some(zones), message, query, name, asked);
+    }
+    from_zones(zones, Reply::new(message, query, name, asked, &[]))
+}
+
+/// Looks the QNAME up, whatever its length.
 fn from_zones(zones: &Zones, reply: Reply<'_>) -> Outcome {
+    let mut hashes = [0; AnyRoom::LABELS];
+    zones.table.hash_any(reply.name, &mut hashes);
+    look_up(zones, reply, &hashes)
+}
+
+/// Looks the QNAME up. `hashes` are those of its suffixes.
+#[inline(always)]
+fn look_up(zones: &Zones, reply: Reply<'_>, hashes: &[u64]) -> Outcome {
     let (query, name) = (reply.query, reply.name);
     if query.qclass == code::CLASS_IN
-        && let Some(answer) = zones.table.find(name).and_then(|node| node.answer(query.qtype))
+        && let Some(answer) = zones.table.find(hashes[0], name.bytes()).and_then(|node| node.answer(query.qtype))
     {
         return reply.answer(answer, 0);
     }
-    otherwise(zones, reply)
+    let hashes = hashes.get(..=name.starts().len()).unwrap_or_default();
+    otherwise(zones, reply, hashes)
 }
 
 /// The largest reply that may be sent.
@@ -124,7 +146,7 @@ fn limit(room: usize, edns: Option<Edns>, limits: Limits) -> usize {
 
 /// Everything but a QNAME and QTYPE that exist.
 #[inline(never)]
-fn otherwise(zones: &Zones, mut reply: Reply<'_>) -> Outcome {
+fn otherwise(zones: &Zones, mut reply: Reply<'_>, hashes: &[u64]) -> Outcome {
     let (query, name) = (reply.query, reply.name);
     match query.qtype {
         code::TYPE_OPT | code::TYPE_TKEY | code::TYPE_TSIG => return reply.status(Rcode::FormErr),
@@ -134,26 +156,27 @@ fn otherwise(zones: &Zones, mut reply: Reply<'_>) -> Outcome {
         _ => {}
     }
     let length = name.bytes().len();
-    let found = find(zones, name);
+    let found = find(&zones.table, name, hashes);
     reply.note(zones, &found);
-    match found {
-        Found::Exact(node) | Found::Wildcard(node) if reply.is_hinfo(node) => reply.hinfo(),
+    let (answer, shift) = match found {
+        Found::Exact(node) | Found::Wildcard(node) if reply.is_hinfo(node) => return reply.hinfo(),
         Found::Exact(node) => match typed(node, query.qtype) {
-            Some(answer) => reply.answer(answer, 0),
-            None => reply.no_data(zones, node),
+            Some(answer) => (answer, 0),
+            None => return reply.no_data(zones, node),
         },
         Found::Wildcard(node) => match typed(node, query.qtype) {
-            Some(answer) => reply.answer(answer, length - node.name().len()),
-            None => reply.no_data(zones, node),
+            Some(answer) => (answer, length - node.name().len()),
+            None => return reply.no_data(zones, node),
         },
         Found::Cut(node) => match node.answer(ANY_OTHER) {
-            Some(referral) => reply.answer(referral, length - node.name().len()),
-            None => reply.not_ready(),
+            Some(referral) => (referral, length - node.name().len()),
+            None => return reply.not_ready(),
         },
-        Found::Dname(node) => reply.rewrite(node),
-        Found::NoName(zone) => reply.no_name(zones, zone),
-        Found::NotOurs => reply.refused(Reason::NotAuthoritative),
-    }
+        Found::Dname(node) => return reply.rewrite(node),
+        Found::NoName(zone) => return reply.no_name(zones, zone),
+        Found::NotOurs => return reply.refused(Reason::NotAuthoritative),
+    };
+    reply.answer(answer, shift)
 }
 
 /// A node's answer for a QTYPE. For ANY it is one RRset (RFC 8482 section 4.1).
@@ -181,52 +204,25 @@ enum Found<'a> {
     NotOurs,
 }
 
-/// Walks from the root to the whole name. A zone's names are closed under their ancestors down to the apex, so the first name that is missing
-/// ends the walk in that zone, and so does a delegation or a DNAME. A zone of ours may still begin further down, if there is one with so many
-/// labels, and then it is the nearest one and answers (RFC 1034 section 4.3.2 step 2).
-fn find<'a>(zones: &'a Zones, name: &Name) -> Found<'a> {
-    let table = &zones.table;
-    let (labels, starts) = name.labels();
-    let mut encloser: Option<Node<'a>> = None;
-    let mut barrier: Option<Found<'a>> = None;
-    // Whether the zone that was entered last has ended, or none has been entered: only an apex counts then.
-    let mut outside = true;
-    for index in (0..=labels).rev() {
-        let depth = labels - index;
-        if outside && !zones.apex_depths.contains(&depth) {
-            continue;
-        }
-        let node = table.find_suffix(name, usize::from(starts[index]));
-        let Some(node) = node.filter(|node| !outside || node.is(Flags::APEX)) else {
-            outside = true;
-            continue;
-        };
-        (encloser, barrier) = (Some(node), None);
-        if node.is(Flags::CUT) {
-            barrier = Some(Found::Cut(node));
-        } else if index == 0 {
-            return Found::Exact(node);
-        } else if node.is(Flags::DNAME) {
-            barrier = Some(Found::Dname(node));
-        }
-        outside = barrier.is_some();
+/// Walks up from the QNAME to the first name that exists. Zones have no names below their delegations, their DNAMEs and our other zones, and every
+/// name between their own and the apex: so the first is in the nearest zone (RFC 1034 section 4.3.2 step 2), and it is what that zone
+/// has to say of the QNAME.
+fn find<'a>(table: &'a Table, name: Name<'_>, hashes: &[u64]) -> Found<'a> {
+    let Some((index, node)) = table.nearest(name, hashes) else { return Found::NotOurs };
+    if node.is(Flags::CUT) {
+        return Found::Cut(node);
     }
-    let Some(encloser) = encloser else { return Found::NotOurs };
-    if let Some(barrier) = barrier {
-        return barrier;
+    if index == 0 {
+        return Found::Exact(node);
+    }
+    if node.is(Flags::DNAME) {
+        return Found::Dname(node);
     }
     // RFC 4592 section 3.3.1: the source of synthesis is the asterisk label below the closest encloser, and no other.
-    if !encloser.is(Flags::WILDCARD) {
-        return Found::NoName(encloser.zone());
-    }
-    let mut wildcard = [0; NAME_MAX];
-    let (asterisk, rest) = wildcard.split_at_mut(2);
-    asterisk.copy_from_slice(b"\x01*");
-    // The QNAME has at least one label more, so this fits.
-    rest[..encloser.name().len()].copy_from_slice(encloser.name());
-    match Name::parse(&wildcard, 0).and_then(|wildcard| table.find(&wildcard)) {
-        Some(node) if node.zone() == encloser.zone() => Found::Wildcard(node),
-        _ => Found::NoName(encloser.zone()),
+    let wildcard = if node.is(Flags::WILDCARD) { table.wildcard(hashes[index], node) } else { None };
+    match wildcard {
+        Some(wildcard) if wildcard.zone() == node.zone() => Found::Wildcard(wildcard),
+        _ => Found::NoName(node.zone()),
     }
 }
 
@@ -234,7 +230,7 @@ fn find<'a>(zones: &'a Zones, name: &Name) -> Found<'a> {
 struct Reply<'a> {
     message: &'a mut [u8],
     query: Query,
-    name: &'a Name,
+    name: Name<'a>,
     policy: &'a Policy,
     noted: &'a mut Noted,
     limits: Limits,
@@ -246,13 +242,13 @@ struct Reply<'a> {
 
 impl<'a> Reply<'a> {
     #[inline]
-    fn new(message: &'a mut [u8], query: Query, name: &'a Name, asked: &'a mut Asked<'_>, options: &'a [u8]) -> Self {
+    fn new(message: &'a mut [u8], query: Query, name: Name<'a>, asked: &'a mut Asked<'_>, options: &'a [u8]) -> Self {
         let Asked { limits, policy, ref mut noted, .. } = *asked;
         Self { limit: limit(message.len(), query.edns, limits), message, query, name, policy, noted, limits, options }
     }
 
     /// Copies a rendered answer behind the question. `shift` is by how much the question is longer than the one it was rendered for.
-    #[inline]
+    #[inline(always)]
     fn answer(self, answer: Answer<'_>, shift: usize) -> Outcome {
         let bytes = answer.bytes();
         let start = self.query.question_end;
@@ -269,7 +265,7 @@ impl<'a> Reply<'a> {
         let Some(sections) = self.message.get_mut(start..start + length) else {
             return Outcome::Drop(DropReason::NoRoom);
         };
-        sections.copy_from_slice(&bytes[..length]);
+        copy(sections, &bytes[..length]);
         if shift > 0 {
             move_pointers(sections, answer, shift);
         }
@@ -295,7 +291,7 @@ impl<'a> Reply<'a> {
             return self.truncated(true);
         }
         let Some(sections) = self.message.get_mut(start..end) else { return Outcome::Drop(DropReason::NoRoom) };
-        sections.copy_from_slice(&zone.soa);
+        copy(sections, &zone.soa);
         let shift = self.name.bytes().len() - zone.apex.len();
         for pointer in &zone.soa_pointers {
             move_pointer(sections, usize::from(*pointer), shift);
@@ -344,6 +340,7 @@ impl<'a> Reply<'a> {
     }
 
     /// No records: the client is to ask again over TCP (RFC 2181 section 9).
+    #[inline(always)]
     fn truncated(self, authoritative: bool) -> Outcome {
         let end = self.query.question_end;
         self.finish(Rcode::NoError, authoritative, true, Counts::default(), end)
@@ -369,7 +366,7 @@ impl<'a> Reply<'a> {
     }
 
     /// OPT, last of all records, and the header.
-    #[inline]
+    #[inline(always)]
     fn finish(self, rcode: Rcode, authoritative: bool, truncated: bool, mut counts: Counts, mut end: usize) -> Outcome {
         if let Some(edns) = self.query.edns {
             let Some(place) = self.message.get_mut(end..end + OPT_LEN) else {
@@ -394,6 +391,22 @@ impl<'a> Reply<'a> {
         if self.query.edns.is_some() { OPT_LEN + self.options.len() } else { 0 }
     }
 }
+
+/// Copies bytes to where there is room for just these. Most are few, and copying them here takes less than a call.
+#[inline(always)]
+fn copy(to: &mut [u8], from: &[u8]) {
+    let short = to.len() == from.len() && from.len() <= COPIED_HERE;
+    let (true, Some(last), Some(last_place)) = (short, from.last_chunk::<16>(), to.last_chunk_mut::<16>()) else {
+        return to.copy_from_slice(from);
+    };
+    *last_place = *last;
+    for (place, chunk) in to.as_chunks_mut::<16>().0.iter_mut().zip(from.as_chunks::<16>().0) {
+        *place = *chunk;
+    }
+}
+
+/// Bytes.
+const COPIED_HERE: usize = 96;
 
 /// Moves the pointers of an answer, as far as its bytes were copied.
 fn move_pointers(sections: &mut [u8], answer: Answer<'_>, shift: usize) {

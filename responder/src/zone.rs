@@ -20,13 +20,12 @@ mod tokens;
 use std::{
     collections::BTreeSet,
     fmt,
-    ops::RangeInclusive,
     path::{Path, PathBuf},
 };
 
 pub use published::{Published, View};
 pub use reload::{Contents, Outcome, Reloaded};
-use table::Table;
+use table::{Nodes, Table};
 
 /// A zone's name and its master file, as the operator gave them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,8 +41,6 @@ pub struct Source {
 pub struct Zones {
     pub(crate) table: Table,
     pub(crate) zones: Vec<Zone>,
-    /// From the fewest labels that an apex has to the most.
-    pub(crate) apex_depths: RangeInclusive<usize>,
 }
 
 /// What is kept of a zone besides its names.
@@ -146,15 +143,12 @@ impl Zones {
 
     /// The table of zones that keep to the rules.
     fn render(checked: &[check::Checked<'_>]) -> Self {
-        let mut table = Table::with_capacity(checked.iter().map(check::Checked::node_count).sum());
+        let mut nodes = Nodes::with_capacity(checked.iter().map(check::Checked::node_count).sum());
         let mut zones = Vec::with_capacity(checked.len());
         for (index, zone) in checked.iter().enumerate() {
-            zones.push(render::zone(zone, u32::try_from(index).unwrap_or(u32::MAX), checked, &mut table));
+            zones.push(render::zone(zone, u32::try_from(index).unwrap_or(u32::MAX), checked, &mut nodes));
         }
-        table.shrink();
-        let depths = || zones.iter().map(|zone| load::labels(&zone.apex));
-        let apex_depths = depths().min().unwrap_or(0)..=depths().max().unwrap_or(0);
-        Self { table, zones, apex_depths }
+        Self { table: Table::new(nodes), zones }
     }
 
     /// What there is to say of each zone.

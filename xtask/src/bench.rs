@@ -14,7 +14,8 @@ use serde_json::{Map, Value};
 use crate::setup;
 
 /// The kinds of answers that the bench knows.
-const KINDS: [&str; 6] = ["exact", "exact-edns", "nxdomain", "wildcard", "referral", "cname"];
+const KINDS: [&str; 9] =
+    ["exact", "exact-edns", "nxdomain", "nodata", "wildcard", "referral", "cname", "long-wildcard", "127-labels"];
 
 /// The same loop without an answer in it.
 const LOOP: &str = "loop";

@@ -11,7 +11,7 @@ use crate::{
     guard::cookie::{self, COOKIE_LEN, Presented},
     wire::{
         message::{HEADER_LEN, Query, Rcode, edns_alone},
-        name::Name,
+        name::{AnyRoom, Name},
     },
     zone::Zones,
 };
@@ -32,7 +32,7 @@ pub(super) fn with_options(
     zones: Option<&Zones>,
     message: &mut [u8],
     query: Query,
-    name: &Name,
+    name: Name<'_>,
     asked: &mut Asked<'_>,
 ) -> Outcome {
     let options = query.edns.map(|edns| edns.options).unwrap_or_default();
@@ -53,8 +53,10 @@ pub(super) fn cookie_alone(message: &mut [u8], query_len: usize, asked: &mut Ask
         return None;
     }
     let query = Query { qtype: 0, qclass: 0, question_end: HEADER_LEN, edns: Some(edns) };
-    let name = Name::empty();
-    let reply = Reply::new(message, query, &name, asked, options.bytes());
+    let mut room = AnyRoom::empty();
+    // The root's, in place of a QNAME.
+    let name = room.read(&[0], 0)?;
+    let reply = Reply::new(message, query, name, asked, options.bytes());
     // It is not of use to ask for a cookie with BADCOOKIE: it has just been sent.
     let outcome = reply.status(error.filter(|rcode| *rcode != Rcode::BadCookie).unwrap_or(Rcode::NoError));
     // The header was written for a reply with a question.

@@ -86,7 +86,8 @@ fn rotation(message: &[u8], turn: u32) -> Option<(usize, usize, usize)> {
     if count < 2 {
         return None;
     }
-    let mut answers = records(message, at).take(count).skip_while(|record| record.rtype == TYPE_CNAME);
+    let is_of_alias = |record: &Record| matches!(record.rtype, TYPE_CNAME | TYPE_RRSIG);
+    let mut answers = records(message, at).take(count).skip_while(is_of_alias);
     let first = answers.next()?;
     let mut set = 1;
     let mut end = first.end;
@@ -94,7 +95,7 @@ fn rotation(message: &[u8], turn: u32) -> Option<(usize, usize, usize)> {
         set += 1;
         end = record.end;
     }
-    if set < 2 || first.rtype == TYPE_RRSIG || end > 0x3fff {
+    if set < 2 || end > 0x3fff {
         return None;
     }
     let members = || records(message, first.start).take(set);

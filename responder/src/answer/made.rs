@@ -11,7 +11,7 @@ use crate::{
     counters::DropReason,
     wire::{
         message::{Counts, OPT_LEN, Query, Rcode},
-        name::Name,
+        name::AnyRoom,
     },
     zone::table::Node,
 };
@@ -27,9 +27,9 @@ const HINFO: &[u8] = b"\xc0\x0c\0\x0d\0\x01\0\0\x0e\x10\0\x09\x07RFC8482\0";
 #[inline(never)]
 pub fn refuse(message: &mut [u8], query_len: usize, asked: &mut Asked<'_>) -> Outcome {
     let Some(received) = message.get(..query_len) else { return Outcome::Drop(DropReason::NoRoom) };
-    let mut name = Name::empty();
-    match Query::parse(received, &mut name) {
-        Ok(query) => edns::with_options(None, message, query, &name, asked),
+    let mut room = AnyRoom::empty();
+    match Query::parse(received, &mut room) {
+        Ok((query, name)) => edns::with_options(None, message, query, name, asked),
         Err(reject) => rejected(message, query_len, reject, asked),
     }
 }

@@ -13,7 +13,7 @@
 //! Behind the header: exactly one question (RFC 9619), then records that a query may carry, of which only OPT (RFC 6891) is read. Nothing may
 //! follow them.
 
-use super::name::{self, Name};
+use super::name::{self, Name, Room};
 
 /// The header's length, and so the offset of the question.
 pub const HEADER_LEN: usize = 12;
@@ -139,9 +139,12 @@ impl Reject {
 }
 
 impl Query {
-    /// Reads a query, and its QNAME into `name`: it is too large to be moved about.
-    #[inline]
-    pub fn parse(message: &[u8], name: &mut Name) -> Result<Self, Reject> {
+    /// Reads a query, and its QNAME into `room`: it is too large to be moved about.
+    #[inline(always)]
+    pub fn parse<'n, const BYTES: usize, const LABELS: usize>(
+        message: &[u8],
+        room: &'n mut Room<BYTES, LABELS>,
+    ) -> Result<(Self, Name<'n>), Reject> {
         let header: &[u8; HEADER_LEN] = message.first_chunk().ok_or(Reject::Short)?;
         if header[2] & QR != 0 {
             return Err(Reject::Response);
@@ -153,21 +156,23 @@ impl Query {
         if count(4) != 1 {
             return Err(Reject::FORMERR);
         }
-        let name_end = HEADER_LEN + name.read(message, HEADER_LEN).ok_or(Reject::FORMERR)?;
-        let Some(&[t1, t0, c1, c0]) = message.get(name_end..).and_then(<[u8]>::first_chunk) else {
+        let name = room.read(message, HEADER_LEN).ok_or(Reject::FORMERR)?;
+        let name_end = HEADER_LEN + name.bytes().len();
+        let Some((&[t1, t0, c1, c0], rest)) = message.get(name_end..).and_then(<[u8]>::split_first_chunk) else {
             return Err(Reject::FORMERR);
         };
         let question_end = name_end + QUESTION_TAIL;
-        let opt = match (count(6) | count(8), count(10)) {
-            (0, 0) if message.len() == question_end => Some(None),
-            (0, 1) => lone_opt(&message[question_end..]).map(Some),
+        let opt = match (&header[6..], rest) {
+            ([0, 0, 0, 0, 0, 0], []) => Some(None),
+            ([0, 0, 0, 0, 0, 1], rest) => lone_opt(rest).map(Some),
             _ => None,
         };
         let edns = match opt {
             Some(edns) => edns,
             None => records(message, question_end, u32::from(count(6)) + u32::from(count(8)), count(10))?,
         };
-        Ok(Self { qtype: u16::from_be_bytes([t1, t0]), qclass: u16::from_be_bytes([c1, c0]), question_end, edns })
+        let (qtype, qclass) = (u16::from_be_bytes([t1, t0]), u16::from_be_bytes([c1, c0]));
+        Ok((Self { qtype, qclass, question_end, edns }, name))
     }
 }
 
@@ -290,7 +295,7 @@ pub fn opt(payload_max: u16, rcode: Rcode, client: Edns) -> [u8; OPT_LEN] {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::name::AnyRoom, *};
 
     /// A query for `www.` A with these counts and these bytes behind the question.
     fn query(counts: [u8; 4], rest: &[u8]) -> Vec<u8> {
@@ -328,8 +333,9 @@ mod tests {
             ),
         ];
         for (what, message, edns) in cases {
-            let mut name = Name::empty();
-            let query = Query::parse(&message, &mut name).unwrap_or_else(|reject| panic!("{what}: {reject:?}"));
+            let mut room = AnyRoom::empty();
+            let parsed = Query::parse(&message, &mut room);
+            let (query, name) = parsed.unwrap_or_else(|reject| panic!("{what}: {reject:?}"));
             assert_eq!((name.bytes(), query.qtype, query.qclass), (&b"\x03www\0"[..], 1, 1), "{what}");
             assert_eq!((query.question_end, query.edns), (ERROR_END, edns), "{what}");
         }
@@ -371,10 +377,10 @@ mod tests {
             ),
         ];
         for (what, message, expected) in cases {
-            assert_eq!(Query::parse(&message, &mut Name::empty()).unwrap_err(), expected, "{what}");
+            assert_eq!(Query::parse(&message, &mut AnyRoom::empty()).unwrap_err(), expected, "{what}");
         }
         let signed = query([1, 0, 0, 1], b"\0\0\xfa\0\xff\0\0\0\0\0\0");
-        assert_eq!(Query::parse(&signed, &mut Name::empty()).unwrap_err(), error(Rcode::NotAuth, true, None));
+        assert_eq!(Query::parse(&signed, &mut AnyRoom::empty()).unwrap_err(), error(Rcode::NotAuth, true, None));
     }
 
     /// RFC 1035 section 4.1.1 and RFC 4035 section 3.1.6, with every bit of the query set.
@@ -392,7 +398,7 @@ mod tests {
     #[test]
     fn options_one_by_one() {
         let message = query([1, 0, 0, 1], b"\0\0\x29\x04\xd0\0\0\0\0\0\x0b\0\x03\0\0\xff\xff\0\x03abc");
-        let edns = Query::parse(&message, &mut Name::empty()).unwrap().edns.unwrap();
+        let edns = Query::parse(&message, &mut AnyRoom::empty()).unwrap().0.edns.unwrap();
         assert_eq!(edns.options.read(&message).collect::<Vec<_>>(), [(3, &b""[..]), (0xffff, b"abc")]);
         assert!(OptionsAt::NONE.read(&message).next().is_none());
     }

@@ -1,6 +1,6 @@
 //! Domain names on the wire (RFC 1035 section 3.1): labels of up to 63 bytes, each behind its length, the last one empty; 255 bytes in all.
 //!
-//! A [`Name`] is a QNAME as it is looked up: a lower-case copy on the stack. Compression pointers (section
+//! A [`Name`] is a QNAME as it is looked up: a lower-case copy in a [`Room`] on the stack. Compression pointers (section
 //! 4.1.4) have nothing to point to in a question and are refused; [`skip`] takes them, in the records behind it.
 
 /// The longest name, its root label included.
@@ -8,109 +8,127 @@ pub const NAME_MAX: usize = 255;
 /// The longest label.
 pub const LABEL_MAX: usize = 63;
 /// More labels than this do not fit into a name: each takes two bytes and the root one.
-const LABELS_MAX: usize = 127;
-/// Zeros behind a name, so that it can be hashed in whole words of eight bytes.
+pub const LABELS_MAX: usize = 127;
+/// So many bytes behind a name can be read, so that its labels can be read in whole words. What they are does not matter.
 const PADDING: usize = 8;
 /// The two bits that make a length a compression pointer.
 const POINTER: u8 = 0xc0;
 
-/// A name in lower case.
-#[derive(Clone, Debug)]
-pub struct Name {
-    bytes: [u8; NAME_MAX + PADDING],
-    length: usize,
+/// Room for a name of fewer than `LABELS` labels in no more than `BYTES - 8` bytes. Less room takes less to clear.
+#[derive(Debug)]
+pub struct Room<const BYTES: usize, const LABELS: usize> {
+    bytes: [u8; BYTES],
+    starts: [u8; LABELS],
 }
 
-impl Name {
-    /// The root's name, to be read into.
-    #[inline]
+/// Room for every name.
+pub type AnyRoom = Room<{ NAME_MAX + PADDING + 1 }, { LABELS_MAX + 1 }>;
+/// Room for most names that are asked for.
+pub type ShortRoom = Room<104, 8>;
+
+impl<const BYTES: usize, const LABELS: usize> Room<BYTES, LABELS> {
+    /// Its bytes.
+    pub const BYTES: usize = BYTES;
+    /// One more than labels.
+    pub const LABELS: usize = LABELS;
+
+    /// Room with nothing in it.
+    #[inline(always)]
     #[must_use]
     pub fn empty() -> Self {
-        Self { bytes: [0; NAME_MAX + PADDING], length: 1 }
+        Self { bytes: [0; BYTES], starts: [0; LABELS] }
     }
 
-    /// Reads the uncompressed name that begins at `start`. `None` if it is cut short, too long, or compressed.
-    #[must_use]
-    pub fn parse(message: &[u8], start: usize) -> Option<Self> {
-        let mut name = Self::empty();
-        name.read(message, start)?;
-        Some(name)
-    }
-
-    /// As [`Name::parse`], over the name that was here. Returns the new one's length; after `None` it is of no use.
-    #[inline]
-    pub fn read(&mut self, message: &[u8], start: usize) -> Option<usize> {
+    /// Reads the uncompressed name that begins at `start`. `None` if it is cut short, compressed, or too long for a name or for this room.
+    #[inline(always)]
+    #[expect(clippy::cast_possible_truncation, reason = "an offset within 255 bytes")]
+    pub fn read(&mut self, message: &[u8], start: usize) -> Option<Name<'_>> {
         let text = message.get(start..)?;
         // A label that begins behind this, be it the root's, makes the name too long.
-        let text = &text[..text.len().min(NAME_MAX)];
-        let (mut length, mut bits) = (0, 0);
+        let text = &text[..text.len().min(BYTES - PADDING).min(NAME_MAX)];
+        let (mut at, mut bits, mut labels) = (0, 0, 0);
         loop {
-            let label = *text.get(length)?;
-            length += 1 + usize::from(label);
+            let label = *text.get(at)?;
             if label == 0 {
                 break;
             }
+            *self.starts.get_mut(labels)? = at as u8;
+            labels += 1;
             bits |= label;
+            at += 1 + usize::from(label);
         }
         // Lengths above 63 are those with one of the upper two bits, which are pointers or nothing at all.
         if bits & POINTER != 0 {
             return None;
         }
-        self.length = length;
-        self.bytes[length..length + PADDING].fill(0);
-        let (text, bytes) = (&text[..length], &mut self.bytes[..length]);
-        if !(lower::<16>(text, bytes) || lower::<8>(text, bytes)) {
-            lower::<1>(text, bytes);
-        }
-        Some(length)
-    }
-
-    /// Its bytes on the wire, in lower case.
-    #[inline]
-    #[must_use]
-    pub fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
-    }
-
-    /// Where its labels begin: their number, the root not counted, and their offsets, then that of the root.
-    #[must_use]
-    pub fn labels(&self) -> (usize, [u8; LABELS_MAX + 1]) {
-        let mut starts = [0; LABELS_MAX + 1];
-        let mut labels = 0;
-        let mut at = 0u8;
-        while let Some(length @ 1..) = self.bytes.get(usize::from(at)) {
-            at += 1 + length;
-            labels += 1;
-            starts[labels] = at;
-        }
-        (labels, starts)
-    }
-
-    /// What is left of it from the offset of a label.
-    #[inline]
-    #[must_use]
-    pub fn suffix(&self, start: usize) -> &[u8] {
-        &self.bytes[start..self.length]
-    }
-
-    /// The same, with one to eight zeros behind it to make whole words.
-    #[inline]
-    #[must_use]
-    pub(crate) fn padded(&self, start: usize) -> &[u8] {
-        &self.bytes[start..start + (self.length - start) / 8 * 8 + 8]
+        let length = at + 1;
+        lower(&text[..length], &mut self.bytes);
+        Some(Name {
+            padded: &self.bytes,
+            length,
+            starts: self.starts.get(..labels).filter(|starts| starts.len() < LABELS)?,
+        })
     }
 }
 
-/// Copies `text` to `bytes`, both of one length, in lower case. Lengths of labels are below 64 and stay as they are. `N` bytes go at once, the last
-/// `N` of them again where they overlap; `false` if there are not so many.
-#[inline]
-fn lower<const N: usize>(text: &[u8], bytes: &mut [u8]) -> bool {
-    let (Some(last), Some(last_target)) = (text.last_chunk::<N>(), bytes.last_chunk_mut::<N>()) else { return false };
-    *last_target = last.map(|byte| byte.to_ascii_lowercase());
-    for (target, chunk) in bytes.as_chunks_mut::<N>().0.iter_mut().zip(text.as_chunks::<N>().0) {
-        *target = chunk.map(|byte| byte.to_ascii_lowercase());
+/// A name in lower case.
+#[derive(Clone, Copy, Debug)]
+pub struct Name<'a> {
+    /// Its bytes and some that do not matter.
+    padded: &'a [u8],
+    length: usize,
+    /// Where its labels begin.
+    starts: &'a [u8],
+}
+
+impl<'a> Name<'a> {
+    /// Its bytes on the wire, in lower case.
+    #[inline(always)]
+    #[must_use]
+    pub fn bytes(self) -> &'a [u8] {
+        &self.padded[..self.length]
     }
-    true
+
+    /// The same and what happens to be behind it, eight bytes at least.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn padded(self) -> &'a [u8] {
+        self.padded
+    }
+
+    /// Where its labels begin, the root's not among them.
+    #[inline(always)]
+    #[must_use]
+    pub fn starts(self) -> &'a [u8] {
+        self.starts
+    }
+
+    /// What is left of it without so many labels.
+    #[inline]
+    #[must_use]
+    pub fn suffix(self, labels: usize) -> &'a [u8] {
+        let start = self.starts.get(labels).map_or(self.length - 1, |start| usize::from(*start));
+        &self.padded[start..self.length]
+    }
+}
+
+/// Copies `text` to the start of `bytes`, in lower case, 16 bytes at once, the last 16 wherever they begin. Lengths of labels are below 64 and stay
+/// as they are.
+#[inline(always)]
+fn lower(text: &[u8], bytes: &mut [u8]) {
+    let mut at = 0;
+    while let (Some(chunk), Some(place)) = (text[at..].first_chunk::<16>(), bytes[at..].first_chunk_mut::<16>()) {
+        for (place, byte) in place.iter_mut().zip(chunk) {
+            *place = byte.to_ascii_lowercase();
+        }
+        if at + 16 == text.len() {
+            return;
+        }
+        at = (at + 16).min(text.len() - 16);
+    }
+    for (place, byte) in bytes.iter_mut().zip(text) {
+        *place = byte.to_ascii_lowercase();
+    }
 }
 
 /// The offset behind the name at `start`, which may end in a compression pointer. The pointer is not followed.
@@ -155,11 +173,11 @@ mod tests {
             ("256 bytes", &[&b"\x3e"[..], &[b'y'; 62], &longest_text[..192], b"\0"].concat(), None),
         ];
         for (what, bytes, labels) in cases {
-            assert_eq!(Name::parse(bytes, 0).map(|name| name.labels().0), labels, "{what}");
+            assert_eq!(AnyRoom::empty().read(bytes, 0).map(|name| name.starts().len()), labels, "{what}");
         }
         let too_long = [&b"\x3f"[..], &[b'y'; 63], &longest_text[..192], b"\0"].concat();
         assert_eq!(too_long.len(), 257);
-        assert!(Name::parse(&too_long, 0).is_none());
+        assert!(AnyRoom::empty().read(&too_long, 0).is_none());
     }
 
     #[test]
@@ -168,32 +186,46 @@ mod tests {
             for length in 1..=40 {
                 let mut text = [b'Z', byte, b'@', byte, 0xff, byte, b'[', b'A'].repeat(5);
                 text.truncate(length);
-                let mut got = vec![0; length];
-                assert!(lower::<16>(&text, &mut got) || lower::<8>(&text, &mut got) || lower::<1>(&text, &mut got));
+                let mut got = vec![0; length + PADDING];
+                lower(&text, &mut got);
                 text.make_ascii_lowercase();
-                assert_eq!(got, text, "{byte}");
+                assert_eq!(got[..length], text, "{byte}");
             }
         }
     }
 
     #[test]
     fn suffixes() {
-        let name = Name::parse(b"..\x03wWw\x07Example\x03com\0", 2).unwrap();
+        let mut room = ShortRoom::empty();
+        let name = room.read(b"..\x03wWw\x07Example\x03com\0", 2).unwrap();
         assert_eq!(name.bytes(), b"\x03www\x07example\x03com\0");
-        let (labels, starts) = name.labels();
-        assert_eq!((labels, &starts[..=labels]), (3, &[0, 4, 12, 16][..]));
-        assert_eq!(name.suffix(4), b"\x07example\x03com\0");
-        assert_eq!(name.padded(4), b"\x07example\x03com\0\0\0\0");
-        assert_eq!(name.padded(9), b"ple\x03com\0\0\0\0\0\0\0\0\0");
-        assert_eq!(name.padded(16), [0; 8]);
+        assert_eq!(name.starts(), [0, 4, 12]);
+        assert_eq!(name.suffix(1), b"\x07example\x03com\0");
+        assert_eq!((name.suffix(2), name.suffix(3)), (&b"\x03com\0"[..], &b"\0"[..]));
     }
 
     #[test]
     fn a_name_is_read_over_another() {
-        let mut name = Name::parse(b"\x0asomething-\0", 0).unwrap();
-        assert_eq!(name.read(b"\x01A\0rest", 0), Some(3));
-        assert_eq!((name.bytes(), name.padded(0)), (&b"\x01a\0"[..], &b"\x01a\0\0\0\0\0\0"[..]));
-        assert_eq!(name.labels().0, 1);
+        let mut room = AnyRoom::empty();
+        assert!(room.read(b"\x0asomething-\0", 0).is_some());
+        let name = room.read(b"\x01A\0rest", 0).unwrap();
+        assert_eq!((name.bytes(), name.starts()), (&b"\x01a\0"[..], &[0][..]));
+    }
+
+    /// Each label takes two bytes at least.
+    #[test]
+    fn as_many_labels_as_there_can_be() {
+        let most = [&b"\x01A".repeat(LABELS_MAX)[..], b"\0"].concat();
+        let mut room = AnyRoom::empty();
+        let name = room.read(&most, 0).unwrap();
+        assert_eq!((name.starts().len(), name.bytes().len()), (127, 255));
+        assert_eq!((name.suffix(126), name.suffix(127)), (&b"\x01a\0"[..], &b"\0"[..]));
+        assert!(AnyRoom::empty().read(&[&b"\x01a"[..], &most].concat(), 0).is_none());
+        let cases = [(7, Some(7)), (8, None)];
+        for (labels, read) in cases {
+            let name = [&b"\x01A".repeat(labels)[..], b"\0"].concat();
+            assert_eq!(ShortRoom::empty().read(&name, 0).map(|name| name.starts().len()), read);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::{
     Summary, Zone,
     check::{Checked, Found, Kind, Owner, TYPE_CNAME, TYPE_DNAME, TYPE_DS, TYPE_MX, TYPE_NS, TYPE_SRV},
     load::{Content, Record, TYPE_A, TYPE_AAAA, TYPE_SOA, display, suffixes},
-    table::{ANY_OTHER, Flags, Rendered, Table},
+    table::{ANY_OTHER, Flags, Nodes, Rendered},
 };
 use crate::wire::{
     message::{Counts, HEADER_LEN, OPT_LEN, Rcode},
@@ -32,8 +32,8 @@ const SECTIONS_MAX: usize = 65_535 - HEADER_LEN - (NAME_MAX + 4) - OPT_LEN;
 /// Names behind the question that later names may point at. More make an answer little smaller, and the search through them long.
 const NAMES_MAX: usize = 64;
 
-/// Renders a zone into the table and returns what is kept beside it. `all` are the zones that are served.
-pub(super) fn zone(zone: &Checked<'_>, index: u32, all: &[Checked<'_>], table: &mut Table) -> Zone {
+/// Renders a zone's names and returns what is kept beside it. `all` are the zones that are served.
+pub(super) fn zone(zone: &Checked<'_>, index: u32, all: &[Checked<'_>], nodes: &mut Nodes) -> Zone {
     let apex = zone.content.apex.as_slice();
     let names = zone.owners().iter().map(|owner| zone.name(owner)).chain(zone.empty.iter().copied());
     let wildcards: HashSet<&[u8]> = names.filter_map(|name| name.strip_prefix(b"\x01*")).collect();
@@ -42,7 +42,7 @@ pub(super) fn zone(zone: &Checked<'_>, index: u32, all: &[Checked<'_>], table: &
         let name = zone.name(owner);
         match owner.kind {
             Kind::Occluded | Kind::Child => {}
-            Kind::Cut => table.insert(name, Flags::CUT, index, &cut(zone, owner)),
+            Kind::Cut => nodes.insert(name, Flags::CUT, index, &cut(zone, owner)),
             Kind::Ordinary => {
                 let mut answers = ordinary(zone, owner, all);
                 let mut flags = below(name);
@@ -59,12 +59,12 @@ pub(super) fn zone(zone: &Checked<'_>, index: u32, all: &[Checked<'_>], table: &
                     answers.retain(|(rtype, _)| *rtype != TYPE_DS);
                     answers.push((TYPE_DS, delegation_signer(parent, apex)));
                 }
-                table.insert(name, flags, index, &answers);
+                nodes.insert(name, flags, index, &answers);
             }
         }
     }
     for name in &zone.empty {
-        table.insert(name, below(name), index, &[]);
+        nodes.insert(name, below(name), index, &[]);
     }
     let negative = Sections::negative(zone, apex, Rcode::NoError);
     let names = zone.owners().len();

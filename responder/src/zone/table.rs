@@ -3,28 +3,38 @@
 //! A lookup that hits costs two cache misses: the bucket, and the node, which holds the name and its answers side by side.
 //!
 //! ```text
-//! bucket   upper half of the hash (32 bits) | place of the node in units of 8 bytes, plus 1; 0 is empty (32 bits)
-//! node     name length (1), flags (1), number of answers (2), zone (4), name, answers (20 bytes each), their sections
-//! answer   QTYPE (2), RCODE and AA (1), additional records that may not be left out (1), counts of the three sections (2 each), length
-//!          without what may be left out (2), whole length (2), number of pointers to move (2), offset of the sections from the node's start (4)
+//! bucket   place of the node in units of 8 bytes (32 bits) | lower half of the hash (32 bits); 0 is empty
+//! node     name length (1), flags (1), number of answers (2), zone (4), name, answers (24 bytes each), their sections
+//! answer   key (4), AA (1), RCODE (1), counts of the three sections (2 each), length without what may be left out (2), whole length (2), number
+//!          of pointers to move (2), additional records that may not be left out (1), nothing (1), offset of the sections from the node's start (4)
+//! key      bits 0..16: QTYPE; bit 16: for queries with DO (RFC 3225); other bits 0
 //! ```
+//!
+//! Zones are not signed yet, so no answer has bit 16: what is sent with DO will stand beside what is sent without, and costs the latter nothing.
+//!
+//! A name's bucket is the first free one from where its hash points. There are [`SPARE`] or more for each name, and so few in a row that are taken:
+//! where more than [`RUN_MAX`] are, the table draws another key. So a lookup is bounded whatever names there are, and whatever is asked.
 //!
 //! What answers mean is the matter of [`crate::answer`]; how they are made, of `render`.
 
-use super::hash::Key;
+use super::{hash::Key, load::labels};
 use crate::wire::{
     message::{Counts, Rcode},
-    name::Name,
+    name::{AnyRoom, LABELS_MAX, Name, ShortRoom},
 };
 
 /// The pseudo-type of the answer to every QTYPE that a node has no answer for: an alias, or a referral. RFC 6895 reserves type 0.
 pub(crate) const ANY_OTHER: u16 = 0;
 
 const NODE_HEAD: usize = 8;
-const ANSWER_LEN: usize = 20;
-const AA: u8 = 0x80;
+const ANSWER_LEN: usize = 24;
+const AA: u8 = 1;
 const NXDOMAIN: u8 = Rcode::NxDomain as u8;
 const UNIT: usize = 8;
+/// Buckets for each name, at least: most names that do not exist shall meet an empty one at once.
+const SPARE: usize = 4;
+/// Buckets that a lookup may look at. With so many to spare, a run of half as many does not come about by chance.
+const RUN_MAX: usize = 128;
 
 /// What kind of name a node is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -65,51 +75,37 @@ pub(crate) struct Rendered {
     pub(crate) pointers: Vec<u16>,
 }
 
-/// Names and their answers, immutable.
+/// Names and their answers as they are rendered, before they can be looked up.
 #[derive(Debug)]
-pub(crate) struct Table {
-    key: Key,
-    buckets: Vec<u64>,
+pub(crate) struct Nodes {
     arena: Vec<u8>,
-    nodes: usize,
+    /// Where in the arena, in units.
+    places: Vec<u32>,
+    /// Labels that a name has at most.
+    depth: usize,
 }
 
-impl Table {
-    /// An empty table with room for this many names.
+impl Nodes {
+    /// Room for this many names.
     pub(crate) fn with_capacity(names: usize) -> Self {
-        let buckets = (names * 8 / 5 + 16).next_power_of_two();
-        Self { key: Key::random(), buckets: vec![0; buckets], arena: Vec::with_capacity(names * 80), nodes: 0 }
+        // Place 0 is that of no node.
+        let mut arena = Vec::with_capacity(UNIT + names * 72);
+        arena.resize(UNIT, 0);
+        Self { arena, places: Vec::with_capacity(names), depth: 0 }
     }
 
     /// Adds a name that is not there yet. `name` is in lower case.
     pub(crate) fn insert(&mut self, name: &[u8], flags: Flags, zone: u32, answers: &[(u16, Rendered)]) {
-        // A loaded zone's names are names, and a zone with 2^35 bytes of answers does not fit into any machine this runs on.
-        let parsed = Name::parse(name, 0).expect("a zone has only names");
-        debug_assert!(self.find(&parsed).is_none(), "a name is added once");
-        self.arena.resize(self.arena.len().next_multiple_of(UNIT), 0);
         let start = self.arena.len();
-        self.arena.push(u8_of(name.len()));
-        self.arena.push(flags.0);
+        self.places.push(place(start));
+        self.depth = self.depth.max(labels(name));
+        self.arena.extend_from_slice(&[u8_of(name.len()), flags.0]);
         self.arena.extend_from_slice(&u16_of(answers.len()).to_le_bytes());
         self.arena.extend_from_slice(&zone.to_le_bytes());
         self.arena.extend_from_slice(name);
         let mut offset = NODE_HEAD + name.len() + answers.len() * ANSWER_LEN;
         for (qtype, answer) in answers {
-            self.arena.extend_from_slice(&qtype.to_le_bytes());
-            self.arena.push(answer.rcode as u8 | if answer.authoritative { AA } else { 0 });
-            self.arena.push(answer.required_additional);
-            let Counts { answer: an, authority, additional } = answer.counts;
-            for half in [
-                an,
-                authority,
-                additional,
-                u16_of(answer.required),
-                u16_of(answer.bytes.len()),
-                u16_of(answer.pointers.len()),
-            ] {
-                self.arena.extend_from_slice(&half.to_le_bytes());
-            }
-            self.arena.extend_from_slice(&u32::try_from(offset).expect("a node is smaller than 4 GB").to_le_bytes());
+            self.arena.extend_from_slice(&head(*qtype, answer, offset));
             offset += answer.bytes.len() + answer.pointers.len() * 2;
         }
         for (_, answer) in answers {
@@ -118,65 +114,181 @@ impl Table {
                 self.arena.extend_from_slice(&pointer.to_le_bytes());
             }
         }
-        self.nodes += 1;
-        assert!(self.nodes < self.buckets.len(), "the table was made for as many names as there are");
-        let hash = self.key.hash(parsed.padded(0), name.len());
-        let place = u32::try_from(start / UNIT + 1).expect("the arena is smaller than 32 GB");
-        let mut index = self.index(hash);
-        while self.buckets[index] != 0 {
-            index = (index + 1) & (self.buckets.len() - 1);
+        self.arena.resize(self.arena.len().next_multiple_of(UNIT), 0);
+    }
+
+    /// Adds all of `other`.
+    pub(crate) fn append(&mut self, other: &Self) {
+        let shift = place(self.arena.len() - UNIT);
+        self.arena.extend_from_slice(&other.arena[UNIT..]);
+        self.places.extend(other.places.iter().map(|place| place + shift));
+        self.depth = self.depth.max(other.depth);
+    }
+}
+
+/// An offset in the arena in units. A zone with 2^35 bytes of answers does not fit into any machine this runs on.
+fn place(offset: usize) -> u32 {
+    u32::try_from(offset / UNIT).expect("the arena is smaller than 32 GB")
+}
+
+fn head(qtype: u16, answer: &Rendered, offset: usize) -> [u8; ANSWER_LEN] {
+    let mut head = [0; ANSWER_LEN];
+    head[..4].copy_from_slice(&u32::from(qtype).to_le_bytes());
+    head[4] = if answer.authoritative { AA } else { 0 };
+    head[5] = answer.rcode as u8;
+    let Counts { answer: records, authority, additional } = answer.counts;
+    let lengths = [answer.required, answer.bytes.len(), answer.pointers.len()].map(u16_of);
+    for (half, place) in [records, authority, additional].iter().chain(&lengths).zip(head[6..].as_chunks_mut().0) {
+        *place = half.to_le_bytes();
+    }
+    head[18] = answer.required_additional;
+    head[20..].copy_from_slice(&u32::try_from(offset).expect("a node is smaller than 4 GB").to_le_bytes());
+    head
+}
+
+/// Names and their answers, immutable.
+#[derive(Debug)]
+pub(crate) struct Table {
+    key: Key,
+    /// A power of two that hashes point at, and as many more as a lookup may go on; the last is empty.
+    buckets: Vec<u64>,
+    /// From a hash to its bucket.
+    shift: u32,
+    arena: Vec<u8>,
+    /// Labels that a name has at most: names with more need not be looked up.
+    depth: usize,
+}
+
+impl Table {
+    /// A table of these names.
+    pub(crate) fn new(nodes: Nodes) -> Self {
+        let Nodes { mut arena, places, depth } = nodes;
+        arena.shrink_to_fit();
+        let bits = (places.len() * SPARE).next_power_of_two().ilog2().max(10);
+        let mut table = Self { key: Key::random(), buckets: vec![], shift: u64::BITS - bits, arena, depth };
+        while table.fill(&places, (1 << bits) + RUN_MAX + 1).is_none() {
+            table.key = Key::random();
         }
-        self.buckets[index] = hash & TAG | u64::from(place);
+        table
     }
 
-    /// Gives back what was reserved and not used.
-    pub(crate) fn shrink(&mut self) {
-        self.arena.shrink_to_fit();
+    /// Puts all nodes into their buckets; `None` where too many are in a row.
+    fn fill(&mut self, places: &[u32], length: usize) -> Option<()> {
+        let mut buckets = vec![0; length];
+        let mut hashes = [0; LABELS_MAX + 1];
+        let mut room = AnyRoom::empty();
+        for place in places {
+            let bucket = u64::from(*place) << 32;
+            let name = room.read(self.node(bucket)?.name(), 0).expect("a zone has only names");
+            self.key.suffixes::<{ AnyRoom::BYTES }>(name, 0, &mut hashes);
+            let spread = self.key.spread(hashes[0]);
+            let run = buckets.get_mut(self.index(spread)..)?.get_mut(..RUN_MAX)?;
+            *run.iter_mut().find(|bucket| **bucket == 0)? = bucket | spread & TAG;
+        }
+        self.buckets = buckets;
+        Some(())
     }
 
-    /// The node of a whole name.
+    /// How many labels a name must lack for what is left of it to be one that can be here.
     #[inline]
-    pub(crate) fn find(&self, name: &Name) -> Option<Node<'_>> {
-        self.find_suffix(name, 0)
+    fn too_many(&self, name: Name<'_>) -> usize {
+        name.starts().len().saturating_sub(self.depth)
     }
 
-    /// The node of what is left of a name from the offset of a label.
+    /// Hashes a name in a [`ShortRoom`] and what is above it, as far as that can be here; see [`Key::suffixes`].
+    #[inline(always)]
+    pub(crate) fn hash(&self, name: Name<'_>, hashes: &mut [u64]) {
+        self.key.suffixes::<{ ShortRoom::BYTES }>(name, self.too_many(name), hashes);
+    }
+
+    /// The same for a name in an [`AnyRoom`].
+    #[inline(never)]
+    pub(crate) fn hash_any(&self, name: Name<'_>, hashes: &mut [u64]) {
+        self.key.suffixes::<{ AnyRoom::BYTES }>(name, self.too_many(name), hashes);
+    }
+
+    /// The node of a name with this hash.
+    #[inline(always)]
+    pub(crate) fn find(&self, hash: u64, name: &[u8]) -> Option<Node<'_>> {
+        self.probe(hash, |node| same(node.name(), name))
+    }
+
+    /// The first name that exists, from a whole one upwards, and how many labels it lacks. `hashes` are those of the name's suffixes.
+    #[inline(never)]
+    pub(crate) fn nearest(&self, name: Name<'_>, hashes: &[u64]) -> Option<(usize, Node<'_>)> {
+        let mut labels = self.too_many(name);
+        while let Some(hash) = hashes.get(labels) {
+            // Most do not exist, and most of those meet an empty bucket.
+            let bucket = self.buckets.get(self.index(self.key.spread(*hash)));
+            if bucket.is_some_and(|bucket| *bucket != 0)
+                && let Some(node) = self.find_suffix(*hash, &name, labels)
+            {
+                return Some((labels, node));
+            }
+            labels += 1;
+        }
+        None
+    }
+
+    #[inline(never)]
+    fn find_suffix(&self, hash: u64, name: &Name<'_>, labels: usize) -> Option<Node<'_>> {
+        self.find(hash, name.suffix(labels))
+    }
+
+    /// The node of the asterisk label below a node with this hash.
     #[inline]
-    pub(crate) fn find_suffix(&self, name: &Name, start: usize) -> Option<Node<'_>> {
-        let suffix = name.suffix(start);
-        let hash = self.key.hash(name.padded(start), suffix.len());
-        let mut index = self.index(hash);
-        loop {
-            let bucket = *self.buckets.get(index)?;
-            if bucket == 0 {
+    pub(crate) fn wildcard(&self, hash: u64, parent: Node<'_>) -> Option<Node<'_>> {
+        let is_below = |name: &[u8]| {
+            name.split_at_checked(2).is_some_and(|(label, rest)| label == b"\x01*" && same(rest, parent.name()))
+        };
+        self.probe(self.key.wildcard(hash), |node| is_below(node.name()))
+    }
+
+    /// Goes along the buckets from where a hash points to one with its tag and the right name.
+    #[inline(always)]
+    fn probe(&self, hash: u64, is_right: impl Fn(Node<'_>) -> bool) -> Option<Node<'_>> {
+        let spread = self.key.spread(hash);
+        for bucket in self.buckets.get(self.index(spread)..)? {
+            if *bucket == 0 {
                 return None;
             }
-            if bucket & TAG == hash & TAG {
-                let node = self.node(bucket)?;
-                if node.name() == suffix {
-                    return Some(node);
-                }
+            if (bucket ^ spread) & TAG == 0
+                && let Some(node) = self.node(*bucket)
+                && is_right(node)
+            {
+                return Some(node);
             }
-            index = (index + 1) & (self.buckets.len() - 1);
         }
+        None
     }
 
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "the mask keeps it within the table")]
-    fn index(&self, hash: u64) -> usize {
-        hash as usize & (self.buckets.len() - 1)
+    #[expect(clippy::cast_possible_truncation, reason = "no more bits than the table has")]
+    fn index(&self, spread: u64) -> usize {
+        (spread >> self.shift) as usize
     }
 
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "as large as the arena")]
     fn node(&self, bucket: u64) -> Option<Node<'_>> {
-        let place = usize::try_from(bucket & !TAG).ok()? - 1;
-        let bytes = self.arena.get(place * UNIT..)?;
+        let bytes = self.arena.get((bucket >> 32) as usize * UNIT..)?;
         Some(Node { head: bytes.first_chunk()?, bytes })
     }
 }
 
+/// Whether two names are the same. Most are short, and comparing them here takes less than a call.
+#[inline(always)]
+fn same(a: &[u8], b: &[u8]) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let (Some(last), Some(other)) = (a.last_chunk::<16>(), b.last_chunk::<16>()) else { return a == b };
+    let mut chunks = a.as_chunks::<16>().0.iter().zip(b.as_chunks::<16>().0);
+    last == other && chunks.all(|(chunk, other)| chunk == other)
+}
+
 /// The part of a bucket that is of the hash.
-const TAG: u64 = 0xffff_ffff_0000_0000;
+const TAG: u64 = 0xffff_ffff;
 
 /// A name in the table; its bytes and all behind them.
 #[derive(Clone, Copy, Debug)]
@@ -210,7 +322,7 @@ impl<'a> Node<'a> {
         for _ in 0..u16_at(self.head, 2) {
             let (head, after) = rest.split_first_chunk()?;
             let answer = Answer { node: self.bytes, head };
-            if answer.qtype() == qtype {
+            if answer.key() == u32::from(qtype) {
                 return Some(answer);
             }
             rest = after;
@@ -237,13 +349,18 @@ pub(crate) struct Answer<'a> {
 
 impl<'a> Answer<'a> {
     #[inline]
+    fn key(self) -> u32 {
+        u32_at(self.head, 0)
+    }
+
+    #[inline]
     pub(crate) fn qtype(self) -> u16 {
         u16_at(self.head, 0)
     }
 
     #[inline]
     pub(crate) fn rcode(self) -> Rcode {
-        match self.head[2] & !AA {
+        match self.head[5] {
             NXDOMAIN => Rcode::NxDomain,
             _ => Rcode::NoError,
         }
@@ -251,37 +368,37 @@ impl<'a> Answer<'a> {
 
     #[inline]
     pub(crate) fn is_authoritative(self) -> bool {
-        self.head[2] & AA != 0
+        self.head[4] == AA
     }
 
     #[inline]
     pub(crate) fn counts(self) -> Counts {
-        Counts { answer: u16_at(self.head, 4), authority: u16_at(self.head, 6), additional: u16_at(self.head, 8) }
+        Counts { answer: u16_at(self.head, 6), authority: u16_at(self.head, 8), additional: u16_at(self.head, 10) }
     }
 
     /// How many of its bytes must be sent or TC set.
     #[inline]
     pub(crate) fn required(self) -> usize {
-        usize::from(u16_at(self.head, 10))
+        usize::from(u16_at(self.head, 12))
     }
 
     /// How many additional records are in those.
     #[inline]
     pub(crate) fn required_additional(self) -> u16 {
-        u16::from(self.head[3])
+        u16::from(self.head[18])
     }
 
     /// The sections.
     #[inline]
     pub(crate) fn bytes(self) -> &'a [u8] {
-        let start = u32_at(self.head, 16) as usize;
-        &self.node[start..start + usize::from(u16_at(self.head, 12))]
+        let start = u32_at(self.head, 20) as usize;
+        &self.node[start..start + usize::from(u16_at(self.head, 14))]
     }
 
     /// The places of compression pointers that move with the QNAME's length.
     pub(crate) fn pointers(self) -> impl Iterator<Item = usize> + 'a {
-        let start = u32_at(self.head, 16) as usize + usize::from(u16_at(self.head, 12));
-        let (pointers, _) = self.node[start..start + 2 * usize::from(u16_at(self.head, 14))].as_chunks::<2>();
+        let start = u32_at(self.head, 20) as usize + usize::from(u16_at(self.head, 14));
+        let (pointers, _) = self.node[start..start + 2 * usize::from(u16_at(self.head, 16))].as_chunks::<2>();
         pointers.iter().map(|pointer| usize::from(u16::from_le_bytes(*pointer)))
     }
 }
@@ -325,14 +442,29 @@ mod tests {
         [&[u8::try_from(label.len()).unwrap()], label.as_bytes(), b"\x07example\0"].concat()
     }
 
+    fn find<'a>(table: &'a Table, name: &[u8]) -> Option<Node<'a>> {
+        let mut hashes = [0; LABELS_MAX + 1];
+        table.hash_any(AnyRoom::empty().read(name, 0).unwrap(), &mut hashes);
+        table.find(hashes[0], name)
+    }
+
+    /// A thousand names, in two parts.
+    fn nodes() -> Nodes {
+        let mut parts = [Nodes::with_capacity(1000), Nodes::with_capacity(0)];
+        for index in 0..1000 {
+            let answers = [(1, answer(b"one")), (28, answer(&name(index)))];
+            parts[usize::from(index >= 600)].insert(&name(index), Flags::CUT, index, &answers);
+        }
+        let [mut nodes, rest] = parts;
+        nodes.append(&rest);
+        nodes
+    }
+
     #[test]
     fn what_goes_in_comes_out() {
-        let mut table = Table::with_capacity(1000);
+        let table = Table::new(nodes());
         for index in 0..1000 {
-            table.insert(&name(index), Flags::CUT, index, &[(1, answer(b"one")), (28, answer(&name(index)))]);
-        }
-        for index in 0..1000 {
-            let node = table.find(&Name::parse(&name(index), 0).unwrap()).unwrap();
+            let node = find(&table, &name(index)).unwrap();
             assert_eq!((node.name(), node.zone()), (name(index).as_slice(), index as usize));
             assert!(node.is(Flags::CUT) && !node.is(Flags::APEX));
             let found = node.answer(28).unwrap();
@@ -341,6 +473,34 @@ mod tests {
             assert_eq!(found.pointers().collect::<Vec<_>>(), [0, 2]);
             assert!(found.is_authoritative() && node.answer(2).is_none());
         }
-        assert!(table.find(&Name::parse(&name(1000), 0).unwrap()).is_none());
+        assert!(find(&table, &name(1000)).is_none());
+        assert!(find(&Table::new(Nodes::with_capacity(0)), &name(0)).is_none());
+    }
+
+    /// Names are told apart by their bytes, whatever their hashes are.
+    #[test]
+    fn names_whose_hashes_are_the_same_are_found() {
+        let mut nodes = Nodes::with_capacity(100);
+        (0..100).for_each(|index| nodes.insert(&name(index), Flags::default(), index, &[]));
+        nodes.insert(b"\x01*\x05host7\x07example\0", Flags::default(), 100, &[]);
+        let places = nodes.places.clone();
+        let mut table = Table::new(nodes);
+        table.key = Key::of_one_value();
+        table.fill(&places, table.buckets.len()).unwrap();
+        for index in 0..100 {
+            assert_eq!(find(&table, &name(index)).unwrap().zone(), index as usize);
+        }
+        assert!(find(&table, &name(100)).is_none());
+        assert_eq!(table.wildcard(0, find(&table, &name(7)).unwrap()).unwrap().zone(), 100);
+        assert!(table.wildcard(0, find(&table, &name(8)).unwrap()).is_none());
+    }
+
+    #[test]
+    fn a_key_under_which_too_many_names_are_in_a_row_is_not_taken() {
+        let nodes = nodes();
+        let places = nodes.places.clone();
+        let mut table = Table::new(nodes);
+        table.key = Key::of_one_value();
+        assert!(table.fill(&places, table.buckets.len()).is_none());
     }
 }
