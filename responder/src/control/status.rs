@@ -320,6 +320,7 @@ mod tests {
             thread: 7,
             mode: "copy".into(),
             mode_reason: Some("the driver or kernel refused zero-copy: Operation not supported".into()),
+            tx_budget: Some(4096),
             busy_poll: if queue == 0 { "given up: replies stayed in the TX ring" } else { "off" }.into(),
             received: answered + 2,
             answered,
