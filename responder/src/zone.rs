@@ -8,6 +8,7 @@ mod check;
 mod hash;
 mod load;
 mod loc;
+mod parallel;
 mod published;
 mod rdata;
 mod render;
@@ -15,11 +16,12 @@ pub(crate) mod table;
 mod tokens;
 
 use std::{
-    collections::BTreeSet,
+    collections::{HashMap, HashSet},
     fmt,
     path::{Path, PathBuf},
 };
 
+use parallel::{Progress, on_all_cpus};
 pub use published::{Published, View};
 use table::{Nodes, Table};
 
@@ -89,11 +91,14 @@ impl std::error::Error for LoadErrors {}
 impl Zones {
     /// Loads zones from their files: all of them, or none.
     pub fn load(sources: &[Source]) -> Result<Self, LoadErrors> {
+        let progress = Progress::new("read", sources.len());
+        let read = on_all_cpus(sources, |_, source| progress.count(load::read(source)));
+        progress.end();
         let mut errors = Vec::new();
         let mut contents = Vec::new();
-        let mut seen = BTreeSet::new();
-        for source in sources {
-            match load::read(source) {
+        let mut seen = HashSet::new();
+        for (source, content) in sources.iter().zip(read) {
+            match content {
                 Ok(content) if !seen.insert(content.apex.clone()) => {
                     errors.push(format!("{}: zone {} is given twice", source.file.display(), source.name));
                 }
@@ -117,24 +122,45 @@ impl Zones {
     }
 
     fn build(contents: Vec<load::Content>) -> Result<Self, LoadErrors> {
-        let apexes: BTreeSet<Vec<u8>> = contents.iter().map(|content| content.apex.clone()).collect();
+        let children = children(&contents);
         let mut errors = Vec::new();
-        let mut checked = Vec::new();
-        for content in &contents {
-            match check::Checked::new(content, &apexes) {
+        let mut checked = Vec::with_capacity(contents.len());
+        let progress = Progress::new("checked", contents.len());
+        for zone in on_all_cpus(&contents, |_, content| {
+            let children = children.get(content.apex.as_slice()).cloned().unwrap_or_default();
+            progress.count(check::Checked::new(content, children))
+        }) {
+            match zone {
                 Ok(zone) => checked.push(zone),
                 Err(found) => errors.extend(found),
             }
         }
+        progress.end();
         if !errors.is_empty() {
             return Err(LoadErrors(errors));
         }
-        let mut nodes = Nodes::with_capacity(checked.iter().map(check::Checked::node_count).sum());
-        let mut zones = Vec::with_capacity(checked.len());
-        for (index, zone) in checked.iter().enumerate() {
-            zones.push(render::zone(zone, u32::try_from(index).unwrap_or(u32::MAX), &checked, &mut nodes));
+        let all: render::All<'_, '_> = checked.iter().map(|zone| (zone.content.apex.as_slice(), zone)).collect();
+        let progress = Progress::new("rendered", checked.len());
+        let rendered = on_all_cpus(&checked, |index, zone| {
+            progress.count(render::zone(zone, u32::try_from(index).unwrap_or(u32::MAX), &all))
+        });
+        progress.end();
+        let mut zones = Vec::with_capacity(contents.len());
+        let mut nodes: Option<Nodes> = None;
+        for (zone, its) in rendered {
+            zones.push(zone);
+            match &mut nodes {
+                Some(nodes) => nodes.append(&its),
+                // Of a single zone, which may be large, nothing is copied.
+                None => nodes = Some(its),
+            }
         }
-        Ok(Self { table: Table::new(nodes), zones })
+        // What was read is given back before the table needs room.
+        drop(all);
+        drop(checked);
+        drop(children);
+        drop(contents);
+        Ok(Self { table: Table::new(nodes.unwrap_or_default()), zones })
     }
 
     /// What there is to say of each zone.
@@ -142,6 +168,18 @@ impl Zones {
     pub fn summary(&self) -> Vec<Summary> {
         self.zones.iter().map(|zone| zone.summary.clone()).collect()
     }
+}
+
+/// For each zone that has any, the apexes of the other zones below it.
+fn children(contents: &[load::Content]) -> HashMap<&[u8], HashSet<&[u8]>> {
+    let apexes: HashSet<&[u8]> = contents.iter().map(|content| content.apex.as_slice()).collect();
+    let mut children: HashMap<&[u8], HashSet<&[u8]>> = HashMap::new();
+    for apex in &apexes {
+        for above in load::suffixes(apex).skip(1).filter(|above| apexes.contains(above)) {
+            children.entry(above).or_default().insert(apex);
+        }
+    }
+    children
 }
 
 /// The zone's name as its file has it: the owner of its SOA record.

@@ -33,7 +33,7 @@ pub(super) struct Checked<'a> {
     /// Names without records that have names below them (RFC 4592 section 2.2.2).
     pub(super) empty: BTreeSet<&'a [u8]>,
     /// Zones of ours below this one.
-    children: Vec<&'a [u8]>,
+    children: HashSet<&'a [u8]>,
     pub(super) warnings: Vec<String>,
 }
 
@@ -70,11 +70,9 @@ pub(super) enum Found<'z> {
 }
 
 impl<'a> Checked<'a> {
-    /// Checks a zone. `apexes` are those of all zones that are served.
-    pub(super) fn new(content: &'a Content, apexes: &'a BTreeSet<Vec<u8>>) -> Result<Self, Vec<String>> {
+    /// Checks a zone. `children` are the apexes of zones of ours below it.
+    pub(super) fn new(content: &'a Content, children: HashSet<&'a [u8]>) -> Result<Self, Vec<String>> {
         let apex = content.apex.as_slice();
-        let is_below = |name: &[u8]| name != apex && suffixes(name).any(|suffix| suffix == apex);
-        let children = apexes.iter().map(Vec::as_slice).filter(|name| is_below(name)).collect();
         let mut zone = Self {
             content,
             names: Vec::new(),
@@ -90,7 +88,7 @@ impl<'a> Checked<'a> {
             let owner = content.owner(&owned[0]);
             zone.check_owner(owner, owned, &mut errors);
             let has = |rtype| owned.iter().any(|record| record.rtype == rtype);
-            let kind = if zone.children.contains(&owner) {
+            let kind = if zone.children.contains(owner) {
                 Kind::Child
             } else if owner != apex && has(TYPE_NS) {
                 Kind::Cut
@@ -196,7 +194,7 @@ impl<'a> Checked<'a> {
             let owner = self.name(&self.names[index]);
             let Some(barrier) = self.barrier(owner) else { continue };
             let dname = self.owner(barrier).map(|owner| self.set(owner, TYPE_DNAME)).and_then(<[Record]>::first);
-            if let (Some(dname), false) = (dname, self.children.contains(&barrier)) {
+            if let (Some(dname), false) = (dname, self.children.contains(barrier)) {
                 let record = &self.content.records[self.names[index].records.start];
                 errors.push(format!(
                     "{}: {} lies below the DNAME at {}: expected nothing there (RFC 6672 section 2.4)",
@@ -242,7 +240,7 @@ impl<'a> Checked<'a> {
                 let target = self.content.data(record).to_ascii_lowercase();
                 let within = suffixes(&target).any(|suffix| suffix == self.content.apex);
                 let served_elsewhere =
-                    self.children.iter().any(|child| suffixes(&target).any(|suffix| suffix == *child));
+                    !self.children.is_empty() && suffixes(&target).any(|suffix| self.children.contains(suffix));
                 let has_address = self.owner(&target).is_some_and(|owner| !self.addresses(owner).is_empty());
                 let delegated = self.barrier(&target).is_some_and(|cut| cut != self.name(owner));
                 if within && !served_elsewhere && !has_address && !delegated {
@@ -309,7 +307,7 @@ impl<'a> Checked<'a> {
             Some(_) => return Found::Elsewhere,
             None => {}
         }
-        if self.children.contains(&name) {
+        if self.children.contains(name) {
             return Found::Elsewhere;
         }
         if self.empty.contains(name) {

@@ -5,7 +5,9 @@
 
 use std::{
     fs,
+    net::{Ipv4Addr, Ipv6Addr},
     path::{Path, PathBuf},
+    rc::Rc,
     str,
 };
 
@@ -152,7 +154,7 @@ struct Loader {
     content: Content,
     errors: Vec<String>,
     may_include: bool,
-    origin: Vec<u8>,
+    origin: Rc<[u8]>,
     /// `$TTL`, else the TTL last stated.
     default_ttl: Option<u32>,
     last_ttl: Option<u32>,
@@ -166,7 +168,7 @@ impl Loader {
             .map_err(|error| LoadErrors(vec![format!("{}: zone {name}: {error}", file.display())]))?;
         apex.make_ascii_lowercase();
         Ok(Self {
-            origin: apex.clone(),
+            origin: Rc::from(apex.as_slice()),
             content: Content { apex, files: vec![file], arena: Vec::new(), records: Vec::new() },
             errors: Vec::new(),
             may_include,
@@ -204,7 +206,7 @@ impl Loader {
         if word.first() == Some(&b'$') && !first.quoted && !blank {
             return self.directive(text, tokens, depth);
         }
-        let origin = self.origin.clone();
+        let origin = Rc::clone(&self.origin);
         let mut words = Tokens::new(text, tokens, &origin);
         if !blank {
             let owner = words.name().map_err(|error| at(0, error))?;
@@ -292,11 +294,12 @@ impl Loader {
     /// The record's data. Addresses, of which there are most, need no scanner.
     fn data(&mut self, rtype: u16, words: &mut Tokens<'_>) -> Result<(), DataError> {
         let text = words.peek().and_then(|word| str::from_utf8(word).ok());
-        let address: Option<std::net::IpAddr> = text.and_then(|text| text.parse().ok());
-        match (rtype, address) {
-            (TYPE_A, Some(std::net::IpAddr::V4(address))) => self.content.arena.extend_from_slice(&address.octets()),
-            (TYPE_AAAA, Some(std::net::IpAddr::V6(address))) => self.content.arena.extend_from_slice(&address.octets()),
-            (TYPE_SOA, _) => return soa(words, &mut self.content.arena),
+        let v4 = text.filter(|_| rtype == TYPE_A).and_then(|text| text.parse::<Ipv4Addr>().ok());
+        let v6 = text.filter(|_| rtype == TYPE_AAAA).and_then(|text| text.parse::<Ipv6Addr>().ok());
+        match (rtype, v4, v6) {
+            (_, Some(address), _) => self.content.arena.extend_from_slice(&address.octets()),
+            (_, _, Some(address)) => self.content.arena.extend_from_slice(&address.octets()),
+            (TYPE_SOA, ..) => return soa(words, &mut self.content.arena),
             _ => return rdata::read(rtype, words, &mut self.content.arena),
         }
         let _address = words.take();
@@ -315,13 +318,13 @@ impl Loader {
     }
 
     fn directive(&mut self, text: &[u8], tokens: &[Token], depth: usize) -> Result<(), DataError> {
-        let origin = self.origin.clone();
+        let origin = Rc::clone(&self.origin);
         let mut words = Tokens::new(text, tokens, &origin);
         let directive = words.take().map_err(|error| at(0, error))?.to_ascii_uppercase();
         let result = match directive.as_slice() {
             b"$ORIGIN" => words.name().and_then(|origin| {
                 words.end()?;
-                self.origin = origin;
+                self.origin = origin.into();
                 Ok(())
             }),
             b"$TTL" => words.take().and_then(seconds).and_then(|ttl| {
@@ -342,7 +345,7 @@ impl Loader {
     /// `$INCLUDE file [origin]`: the file's own `$ORIGIN` and owner end with it (RFC 1035 section 5.1).
     fn include(&mut self, words: &mut Tokens<'_>, depth: usize) -> Result<(), ScanError> {
         let file = String::from_utf8_lossy(words.take()?).into_owned();
-        let origin = if words.peek().is_some() { words.name()? } else { self.origin.clone() };
+        let origin = if words.peek().is_some() { words.name()?.into() } else { Rc::clone(&self.origin) };
         words.end()?;
         if !self.may_include {
             return Err(ScanError("$INCLUDE is not taken here".to_owned()));
@@ -405,15 +408,17 @@ impl Loader {
         let content = &self.content;
         records.sort_by(|a, b| content.owner(a).cmp(content.owner(b)).then(a.rtype.cmp(&b.rtype)));
         // RFC 2181 section 5: the same record twice is one record.
+        let mut first: Option<Record> = None;
         let mut seen = std::collections::HashSet::new();
-        let mut last: Option<Record> = None;
         records.retain(|record| {
-            let same_set =
-                last.is_some_and(|last| last.rtype == record.rtype && content.owner(&last) == content.owner(record));
-            if !same_set {
+            let set =
+                first.filter(|first| first.rtype == record.rtype && content.owner(first) == content.owner(record));
+            let Some(first_of_set) = set else {
+                first = Some(*record);
                 seen.clear();
-            }
-            last = Some(*record);
+                return true;
+            };
+            seen.insert(content.data(&first_of_set));
             seen.insert(content.data(record))
         });
         self.content.records = records;
