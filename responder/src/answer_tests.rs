@@ -9,6 +9,8 @@ use super::*;
 
 #[path = "answer_tests/limits.rs"]
 mod limits;
+#[path = "answer_tests/names.rs"]
+mod names;
 #[path = "answer_tests/robust.rs"]
 mod robust;
 
