@@ -395,18 +395,21 @@ impl<'a> Reply<'a> {
 /// Copies bytes to where there is room for just these. Most are few, and copying them here takes less than a call.
 #[inline(always)]
 fn copy(to: &mut [u8], from: &[u8]) {
-    let short = to.len() == from.len() && from.len() <= COPIED_HERE;
-    let (true, Some(last), Some(last_place)) = (short, from.last_chunk::<16>(), to.last_chunk_mut::<16>()) else {
+    if to.len() != from.len() || from.len() > 32 {
         return to.copy_from_slice(from);
-    };
-    *last_place = *last;
-    for (place, chunk) in to.as_chunks_mut::<16>().0.iter_mut().zip(from.as_chunks::<16>().0) {
-        *place = *chunk;
+    }
+    match (from.first_chunk::<16>(), from.last_chunk::<16>()) {
+        (Some(first), Some(last)) => {
+            if let Some(place) = to.first_chunk_mut() {
+                *place = *first;
+            }
+            if let Some(place) = to.last_chunk_mut() {
+                *place = *last;
+            }
+        }
+        _ => to.copy_from_slice(from),
     }
 }
-
-/// Bytes.
-const COPIED_HERE: usize = 96;
 
 /// Moves the pointers of an answer, as far as its bytes were copied.
 fn move_pointers(sections: &mut [u8], answer: Answer<'_>, shift: usize) {

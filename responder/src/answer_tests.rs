@@ -15,6 +15,8 @@ mod edns;
 mod finished;
 #[path = "answer_tests/limits.rs"]
 mod limits;
+#[path = "answer_tests/names.rs"]
+mod names;
 #[path = "answer_tests/robust.rs"]
 mod robust;
 

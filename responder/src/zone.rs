@@ -10,6 +10,7 @@ mod generate;
 mod hash;
 mod load;
 mod loc;
+mod parallel;
 mod published;
 mod rdata;
 mod reload;
@@ -18,11 +19,12 @@ pub(crate) mod table;
 mod tokens;
 
 use std::{
-    collections::BTreeSet,
+    collections::{HashMap, HashSet},
     fmt,
     path::{Path, PathBuf},
 };
 
+use parallel::{Progress, on_all_cpus};
 pub use published::{Published, View};
 pub use reload::{Contents, Outcome, Reloaded};
 use table::{Nodes, Table};
@@ -101,19 +103,7 @@ impl LoadErrors {
 impl Zones {
     /// Loads zones from their files: all of them, or none.
     pub fn load(sources: &[Source]) -> Result<Self, LoadErrors> {
-        let mut errors = Vec::new();
-        let mut contents = Vec::new();
-        let mut seen = BTreeSet::new();
-        for source in sources {
-            match load::read(source) {
-                Ok(content) if !seen.insert(content.apex.clone()) => {
-                    errors.push(format!("{}: zone {} is given twice", source.file.display(), source.name));
-                }
-                Ok(content) => contents.push(content),
-                Err(found) => errors.extend(found.0),
-            }
-        }
-        if errors.is_empty() { Self::build(contents) } else { Err(LoadErrors(errors)) }
+        Contents::load(sources).map(|(_, zones)| zones)
     }
 
     /// Loads one zone from text: for tests, and for those who have no file. `$INCLUDE` is refused.
@@ -129,26 +119,16 @@ impl Zones {
     }
 
     fn build(contents: Vec<load::Content>) -> Result<Self, LoadErrors> {
-        let apexes: BTreeSet<Vec<u8>> = contents.iter().map(|content| content.apex.clone()).collect();
+        let contents: Vec<&load::Content> = contents.iter().collect();
         let mut errors = Vec::new();
-        let mut checked = Vec::new();
-        for content in &contents {
-            match check::Checked::new(content, &apexes) {
-                Ok(zone) => checked.push(zone),
+        let mut zones = Vec::with_capacity(contents.len());
+        for zone in check_all(&contents) {
+            match zone {
+                Ok(zone) => zones.push(zone),
                 Err(found) => errors.extend(found),
             }
         }
-        if errors.is_empty() { Ok(Self::render(&checked)) } else { Err(LoadErrors(errors)) }
-    }
-
-    /// The table of zones that keep to the rules.
-    fn render(checked: &[check::Checked<'_>]) -> Self {
-        let mut nodes = Nodes::with_capacity(checked.iter().map(check::Checked::node_count).sum());
-        let mut zones = Vec::with_capacity(checked.len());
-        for (index, zone) in checked.iter().enumerate() {
-            zones.push(render::zone(zone, u32::try_from(index).unwrap_or(u32::MAX), checked, &mut nodes));
-        }
-        Self { table: Table::new(nodes), zones }
+        if errors.is_empty() { Ok(render_all(&zones).table()) } else { Err(LoadErrors(errors)) }
     }
 
     /// What there is to say of each zone.
@@ -156,6 +136,66 @@ impl Zones {
     pub fn summary(&self) -> Vec<Summary> {
         self.zones.iter().map(|zone| zone.summary.clone()).collect()
     }
+}
+
+/// Zones whose names are rendered and not yet in a table.
+struct Rendered {
+    zones: Vec<Zone>,
+    nodes: Nodes,
+}
+
+impl Rendered {
+    /// Puts the names into a table. It needs room: what was read of the zones is given back before, where it is not kept.
+    fn table(self) -> Zones {
+        Zones { table: Table::new(self.nodes), zones: self.zones }
+    }
+}
+
+/// Holds each zone against the rules, in their order.
+fn check_all<'c>(contents: &[&'c load::Content]) -> Vec<Result<check::Checked<'c>, Vec<String>>> {
+    let children = children(contents);
+    let progress = Progress::new("checked", contents.len());
+    let checked = on_all_cpus(contents, |_, content| {
+        let children = children.get(content.apex.as_slice()).cloned().unwrap_or_default();
+        progress.count(check::Checked::new(content, children))
+    });
+    progress.end();
+    checked
+}
+
+/// Renders zones that keep to the rules.
+fn render_all(checked: &[check::Checked<'_>]) -> Rendered {
+    let all: render::All<'_, '_> = checked.iter().map(|zone| (zone.content.apex.as_slice(), zone)).collect();
+    let progress = Progress::new("rendered", checked.len());
+    let rendered = on_all_cpus(checked, |index, zone| {
+        progress.count(render::zone(zone, u32::try_from(index).unwrap_or(u32::MAX), &all))
+    });
+    progress.end();
+    let mut zones = Vec::with_capacity(checked.len());
+    let mut nodes: Option<Nodes> = None;
+    for (zone, its) in rendered {
+        zones.push(zone);
+        match &mut nodes {
+            Some(nodes) => nodes.append(&its),
+            // Of a single zone, which may be large, nothing is copied.
+            None => nodes = Some(its),
+        }
+    }
+    Rendered { zones, nodes: nodes.unwrap_or_default() }
+}
+
+/// For each zone that has any, the apexes of the other zones below it.
+fn children<'c>(contents: &[&'c load::Content]) -> HashMap<&'c [u8], HashSet<&'c [u8]>> {
+    let apexes: HashSet<&[u8]> = contents.iter().map(|content| content.apex.as_slice()).collect();
+    let mut children: HashMap<&[u8], HashSet<&[u8]>> = HashMap::new();
+    for apex in &apexes {
+        for above in load::suffixes(apex).skip(1).filter(|above| apexes.contains(above)) {
+            if let Some(above) = apexes.get(above) {
+                children.entry(above).or_default().insert(apex);
+            }
+        }
+    }
+    children
 }
 
 /// The zone's name as its file has it: the owner of its SOA record.

@@ -1,6 +1,8 @@
-//! `cargo xtask bench respond`: instructions that an answer takes, counted by callgrind.
+//! `cargo xtask bench respond`: instructions that an answer takes, counted by callgrind. `bench zones` is in [`zones`].
 //!
 //! Instructions, not time: the same in every run and on every machine of the kind, so that a change of a few is seen.
+
+pub mod zones;
 
 use std::{
     fs,
@@ -21,7 +23,7 @@ const KINDS: [&str; 9] =
 const LOOP: &str = "loop";
 
 /// Answers counted at a time. One more run of the loop alone shows what all the rest takes.
-const ANSWERS: u64 = 1000;
+const ANSWERS: &str = "1000";
 
 /// Counts, prints a table, and with a path writes the figures to it.
 pub fn respond(json: Option<&Path>) -> anyhow::Result<()> {
@@ -29,14 +31,16 @@ pub fn respond(json: Option<&Path>) -> anyhow::Result<()> {
     let bench = build()?;
     let mut figures = Map::new();
     println!("{:<12} {:>12}", "answer", "instructions");
-    let none = instructions(&bench, LOOP, ANSWERS)?;
+    let none = instructions(&bench, &[LOOP, ANSWERS])?;
     for kind in KINDS {
-        let all = instructions(&bench, kind, ANSWERS)?;
+        let all = instructions(&bench, &[kind, ANSWERS])?;
         ensure!(all >= none, "{kind}: {ANSWERS} answers took fewer instructions than none");
-        let each = (all - none) / ANSWERS;
+        let each = (all - none) / 1000;
         println!("{kind:<12} {each:>12}");
         figures.insert(kind.to_owned(), each.into());
     }
+    let status = Command::new(&bench).arg("threads").status().context("starting the bench")?;
+    ensure!(status.success(), "the bench failed: {status}");
     if let Some(path) = json {
         let text = serde_json::to_string_pretty(&Value::Object(figures))?;
         fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
@@ -63,10 +67,11 @@ fn executable(messages: &str) -> Option<PathBuf> {
     })
 }
 
-fn instructions(bench: &Path, kind: &str, answers: u64) -> anyhow::Result<u64> {
+/// Instructions in the loop that asks, whatever is loaded before.
+fn instructions(bench: &Path, arguments: &[&str]) -> anyhow::Result<u64> {
     let mut valgrind = Command::new("valgrind");
-    valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null"]);
-    valgrind.arg(bench).arg(kind).arg(answers.to_string());
+    valgrind.args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=respond::ask*"]);
+    valgrind.arg(bench).args(arguments);
     let output = valgrind.output().context("starting valgrind")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "`{}` failed:\n{said}", setup::shown(&valgrind));

@@ -86,6 +86,8 @@ enum Bench {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
+    /// Count the instructions of an answer in small and large zones, load large ones, and start Knot DNS on the same zone for comparison.
+    Zones,
 }
 
 fn main() -> ExitCode {
@@ -96,6 +98,7 @@ fn main() -> ExitCode {
         Task::Ebpf { check } => ebpf::run(check).map(|()| ExitCode::SUCCESS),
         Task::Lab(task) => lab(&task, cli.built),
         Task::Vm(task) => vm::run(&task, cli.built),
+        Task::Bench(Bench::Zones) => bench::zones::run().map(|()| ExitCode::SUCCESS),
         Task::Bench(Bench::Respond { json }) => bench::respond(json.as_deref()).map(|()| ExitCode::SUCCESS),
     };
     match result {

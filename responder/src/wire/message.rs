@@ -158,19 +158,20 @@ impl Query {
         }
         let name = room.read(message, HEADER_LEN).ok_or(Reject::FORMERR)?;
         let name_end = HEADER_LEN + name.bytes().len();
-        let Some((&[t1, t0, c1, c0], rest)) = message.get(name_end..).and_then(<[u8]>::split_first_chunk) else {
+        let Some((tail, rest)) = message.get(name_end..).and_then(<[u8]>::split_first_chunk::<QUESTION_TAIL>) else {
             return Err(Reject::FORMERR);
         };
         let question_end = name_end + QUESTION_TAIL;
-        let opt = match (&header[6..], rest) {
-            ([0, 0, 0, 0, 0, 0], []) => Some(None),
-            ([0, 0, 0, 0, 0, 1], rest) => lone_opt(rest).map(Some),
+        let opt = match u32::from(count(6) | count(8)) << 16 | u32::from(count(10)) {
+            0 if rest.is_empty() => Some(None),
+            1 => rest.try_into().ok().and_then(lone_opt).map(Some),
             _ => None,
         };
         let edns = match opt {
             Some(edns) => edns,
             None => records(message, question_end, u32::from(count(6)) + u32::from(count(8)), count(10))?,
         };
+        let [t1, t0, c1, c0] = *tail;
         let (qtype, qclass) = (u16::from_be_bytes([t1, t0]), u16::from_be_bytes([c1, c0]));
         Ok((Self { qtype, qclass, question_end, edns }, name))
     }
@@ -189,7 +190,7 @@ pub fn edns_alone(message: &[u8]) -> Option<Edns> {
 
 /// The usual case: all there is behind the question is an OPT record of version 0 without options.
 #[inline]
-fn lone_opt(record: &[u8]) -> Option<Edns> {
+fn lone_opt(record: &[u8; OPT_LEN]) -> Option<Edns> {
     match record {
         [0, 0, 41, s1, s0, _extended, 0, flags, _, 0, 0] => {
             let payload_max = u16::from_be_bytes([*s1, *s0]);
@@ -277,12 +278,13 @@ pub fn write_header(
     counts: Counts,
 ) {
     let Some(header) = message.first_chunk_mut::<HEADER_LEN>() else { return };
-    header[2] = header[2] & (OPCODE | RD) | QR | if authoritative { AA } else { 0 } | if truncated { TC } else { 0 };
-    header[3] = header[3] & CD | rcode as u8 & 0x0f;
-    header[4..6].copy_from_slice(&u16::from(question).to_be_bytes());
-    header[6..8].copy_from_slice(&counts.answer.to_be_bytes());
-    header[8..10].copy_from_slice(&counts.authority.to_be_bytes());
-    header[10..12].copy_from_slice(&counts.additional.to_be_bytes());
+    let [id1, id0, flags, more, ..] = *header;
+    let flags = flags & (OPCODE | RD) | QR | if authoritative { AA } else { 0 } | if truncated { TC } else { 0 };
+    let [an1, an0] = counts.answer.to_be_bytes();
+    let [ns1, ns0] = counts.authority.to_be_bytes();
+    let [ar1, ar0] = counts.additional.to_be_bytes();
+    let more = more & CD | rcode as u8 & 0x0f;
+    *header = [id1, id0, flags, more, 0, u8::from(question), an1, an0, ns1, ns0, ar1, ar0];
 }
 
 /// Our OPT record: the payload we take, the RCODE's upper bits, and DO as the client set it (RFC 6891 section 6.1.3, RFC 3225 section 3).

@@ -38,7 +38,7 @@ pub(super) struct Checked<'a> {
     /// Names without records that have names below them (RFC 4592 section 2.2.2).
     pub(super) empty: BTreeSet<&'a [u8]>,
     /// Zones of ours below this one.
-    pub(super) children: Vec<&'a [u8]>,
+    pub(super) children: HashSet<&'a [u8]>,
     pub(super) warnings: Vec<String>,
 }
 
@@ -76,15 +76,14 @@ pub(super) enum Found<'z> {
 
 /// The errors of records that are a part of their zone, since the rest could not be read.
 pub(super) fn errors_of_part(content: &Content) -> Vec<Problem> {
-    let apexes = BTreeSet::new();
-    let (_, errors) = Checked::examine(content, &apexes);
+    let (_, errors) = Checked::examine(content, HashSet::new());
     errors
 }
 
 impl<'a> Checked<'a> {
-    /// Checks a zone. `apexes` are those of all zones that are served.
-    pub(super) fn new(content: &'a Content, apexes: &'a BTreeSet<Vec<u8>>) -> Result<Self, Vec<String>> {
-        let (mut zone, mut errors) = Self::examine(content, apexes);
+    /// Checks a zone. `children` are the apexes of zones of ours below it.
+    pub(super) fn new(content: &'a Content, children: HashSet<&'a [u8]>) -> Result<Self, Vec<String>> {
+        let (mut zone, mut errors) = Self::examine(content, children);
         zone.check_apex(&mut errors);
         if !errors.is_empty() {
             errors.sort();
@@ -100,10 +99,8 @@ impl<'a> Checked<'a> {
     }
 
     /// Sorts names into kinds, and finds the errors that more records would not mend.
-    fn examine(content: &'a Content, apexes: &'a BTreeSet<Vec<u8>>) -> (Self, Vec<Problem>) {
+    fn examine(content: &'a Content, children: HashSet<&'a [u8]>) -> (Self, Vec<Problem>) {
         let apex = content.apex.as_slice();
-        let is_below = |name: &[u8]| name != apex && suffixes(name).any(|suffix| suffix == apex);
-        let children = apexes.iter().map(Vec::as_slice).filter(|name| is_below(name)).collect();
         let mut zone = Self {
             content,
             names: Vec::new(),
@@ -119,7 +116,7 @@ impl<'a> Checked<'a> {
             let owner = content.owner(&owned[0]);
             zone.check_owner(owner, owned, &mut errors);
             let has = |rtype| owned.iter().any(|record| record.rtype == rtype);
-            let kind = if zone.children.contains(&owner) {
+            let kind = if zone.children.contains(owner) {
                 Kind::Child
             } else if owner != apex && has(TYPE_NS) && !owner.starts_with(WILDCARD) {
                 Kind::Cut
@@ -219,7 +216,7 @@ impl<'a> Checked<'a> {
             let owner = self.name(&self.names[index]);
             let Some(barrier) = self.barrier(owner) else { continue };
             let dname = self.owner(barrier).map(|owner| self.set(owner, TYPE_DNAME)).and_then(<[Record]>::first);
-            if let (Some(dname), false) = (dname, self.children.contains(&barrier)) {
+            if let (Some(dname), false) = (dname, self.children.contains(barrier)) {
                 let record = &self.content.records[self.names[index].records.start];
                 let message = format!(
                     "{} lies below the DNAME at {}: expected nothing there (RFC 6672 section 2.4)",
@@ -310,7 +307,7 @@ impl<'a> Checked<'a> {
             Some(_) => return Found::Elsewhere,
             None => {}
         }
-        if self.children.contains(&name) {
+        if self.children.contains(name) {
             return Found::Elsewhere;
         }
         if self.empty.contains(name) {

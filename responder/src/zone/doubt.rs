@@ -63,7 +63,7 @@ pub(super) fn find(zone: &Checked<'_>) -> Vec<Problem> {
 fn occluded(zone: &Checked<'_>, owner: &Owner, first: &Record, warnings: &mut Vec<Problem>) {
     let name = zone.name(owner);
     let Some(cut) = zone.barrier(name) else { return };
-    if zone.children.contains(&cut) {
+    if zone.children.contains(cut) {
         return;
     }
     let (rtype, name, cut) = (type_name(first.rtype), display(name), display(cut));

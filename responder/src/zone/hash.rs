@@ -5,9 +5,9 @@
 //! point k, modulo the prime 2^61 - 1: one multiplication for each word, and the hash of a name goes on from that of its parent.
 //!
 //! Why nobody can make names that collide: two different rows are different polynomials of a degree n of 127 at most, and so have one value at no
-//! more than n of the 2^58 points that k is drawn from. What the table uses is the product with a second secret, odd number, whose upper
-//! bits spread any set of different hashes (multiply-shift). And should names collide all the same, names are always compared in full, and
-//! the table draws new keys where too many of its names stand in a row.
+//! more than n of the 2^58 points that k is drawn from. What the table uses is the product with a second secret, odd number, its halves folded
+//! together: a product alone keeps rows such as host1, host2, host3 as rows of buckets. And should names collide all the same, names are always
+//! compared in full, and the table draws new keys where too many of its names stand in a row.
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -74,8 +74,10 @@ impl Key {
 
     /// What the table takes its bits from: the upper ones are the best.
     #[inline]
+    #[expect(clippy::cast_possible_truncation, reason = "the two halves")]
     pub(crate) fn spread(self, hash: u64) -> u64 {
-        hash.wrapping_mul(self.spread)
+        let product = u128::from(hash) * u128::from(self.spread);
+        product as u64 ^ (product >> 64) as u64
     }
 
     /// Goes on from the hash of the parent with the label at `start`.

@@ -7,7 +7,9 @@ use std::{
     borrow::Cow,
     collections::HashSet,
     fs,
+    net::{Ipv4Addr, Ipv6Addr},
     path::{Path, PathBuf},
+    rc::Rc,
     str,
 };
 
@@ -28,7 +30,7 @@ pub(super) const TYPE_SOA: u16 = 6;
 pub(super) const TYPE_AAAA: u16 = 28;
 
 /// What a zone's files say.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Content {
     /// On the wire, in lower case.
     pub(super) apex: Vec<u8>,
@@ -204,7 +206,7 @@ struct Loader {
     may_include: bool,
     /// The files that are being read, each included by the one before.
     open: Vec<PathBuf>,
-    origin: Vec<u8>,
+    origin: Rc<[u8]>,
     /// `$TTL`, else the TTL last stated.
     default_ttl: Option<u32>,
     last_ttl: Option<u32>,
@@ -218,7 +220,7 @@ impl Loader {
         let apex = apex(&source).map_err(|error| LoadErrors(vec![error]))?;
         let file = source.file;
         Ok(Self {
-            origin: apex.clone(),
+            origin: Rc::from(apex.as_slice()),
             open: fs::canonicalize(&file).into_iter().collect(),
             content: Content { apex, files: vec![file], arena: Vec::new(), records: Vec::new(), warnings: Vec::new() },
             errors: Vec::new(),
@@ -262,10 +264,8 @@ impl Loader {
         if word.first() == Some(&b'$') && !first.quoted && !blank {
             return self.directive(text, tokens, depth);
         }
-        let origin = std::mem::take(&mut self.origin);
-        let result = self.record(text, tokens, blank, &origin);
-        self.origin = origin;
-        result
+        let origin = Rc::clone(&self.origin);
+        self.record(text, tokens, blank, &origin)
     }
 
     fn record(&mut self, text: &[u8], tokens: &[Token], blank: bool, origin: &[u8]) -> Result<(), DataError> {
@@ -369,11 +369,12 @@ impl Loader {
     /// The record's data. Addresses, of which there are most, need no scanner.
     fn data(&mut self, rtype: u16, words: &mut Tokens<'_>) -> Result<(), DataError> {
         let text = words.peek().and_then(|word| str::from_utf8(word).ok());
-        let address: Option<std::net::IpAddr> = text.and_then(|text| text.parse().ok());
-        match (rtype, address) {
-            (TYPE_A, Some(std::net::IpAddr::V4(address))) => self.content.arena.extend_from_slice(&address.octets()),
-            (TYPE_AAAA, Some(std::net::IpAddr::V6(address))) => self.content.arena.extend_from_slice(&address.octets()),
-            (TYPE_SOA, _) => return soa(words, &mut self.content.arena),
+        let v4 = text.filter(|_| rtype == TYPE_A).and_then(|text| text.parse::<Ipv4Addr>().ok());
+        let v6 = text.filter(|_| rtype == TYPE_AAAA).and_then(|text| text.parse::<Ipv6Addr>().ok());
+        match (rtype, v4, v6) {
+            (_, Some(address), _) => self.content.arena.extend_from_slice(&address.octets()),
+            (_, _, Some(address)) => self.content.arena.extend_from_slice(&address.octets()),
+            (TYPE_SOA, ..) => return soa(words, &mut self.content.arena),
             _ => return rdata::read(rtype, words, &mut self.content.arena),
         }
         let _address = words.take();
@@ -392,13 +393,13 @@ impl Loader {
     }
 
     fn directive(&mut self, text: &[u8], tokens: &[Token], depth: usize) -> Result<(), DataError> {
-        let origin = self.origin.clone();
+        let origin = Rc::clone(&self.origin);
         let mut words = Tokens::new(text, tokens, &origin);
         let directive = words.take().map_err(|error| at(0, error))?.to_ascii_uppercase();
         let result = match directive.as_slice() {
             b"$ORIGIN" => words.name().and_then(|origin| {
                 words.end()?;
-                self.origin = origin;
+                self.origin = origin.into();
                 Ok(())
             }),
             b"$TTL" => words.take().and_then(seconds).and_then(|ttl| {
@@ -419,7 +420,7 @@ impl Loader {
     /// `$INCLUDE file [origin]`: the file's own `$ORIGIN` and owner end with it (RFC 1035 section 5.1).
     fn include(&mut self, words: &mut Tokens<'_>, depth: usize) -> Result<(), ScanError> {
         let file = String::from_utf8_lossy(words.take()?).into_owned();
-        let origin = if words.peek().is_some() { words.name()? } else { self.origin.clone() };
+        let origin = if words.peek().is_some() { words.name()?.into() } else { Rc::clone(&self.origin) };
         words.end()?;
         if !self.may_include {
             return Err(ScanError::new("$INCLUDE is not taken here"));

@@ -4,12 +4,16 @@
 //! or that nobody asked to reload, goes into the next table as it was. Where there is only one zone nothing is kept, for then an error means
 //! that nothing changes, and a large zone would be in memory twice.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashMap, HashSet},
+    sync::Arc,
+};
 
 use super::{
-    LoadErrors, Source, Summary, Zones,
-    check::Checked,
+    LoadErrors, Rendered, Source, Summary, Zones, check_all,
     load::{self, Content},
+    parallel::{Progress, on_all_cpus},
+    render_all,
 };
 
 /// What was read of the zones in service.
@@ -76,7 +80,14 @@ impl Contents {
                 Err(error) => return Reloaded { next: None, outcomes: vec![failed(name, error)] },
             },
         };
-        let zones = self.build(&mut candidates);
+        let rendered = self.build(&mut candidates);
+        let keeps = rendered.as_ref().is_some_and(|rendered| rendered.zones.len() > 1);
+        if !keeps {
+            // What was read is given back before the table needs room.
+            let contents = candidates.iter_mut().filter_map(|candidate| candidate.zone.content.as_mut());
+            contents.for_each(|content| *content = Arc::default());
+        }
+        let zones = rendered.map(Rendered::table);
         let summaries = zones.as_ref().map(Zones::summary).unwrap_or_default();
         let mut served = summaries.iter();
         for candidate in &mut candidates {
@@ -93,7 +104,6 @@ impl Contents {
                 outcomes.push(Outcome { name, before: candidate.before, now, errors });
             }
         }
-        let keeps = summaries.len() > 1;
         let next = zones.map(|zones| {
             let served = candidates.into_iter().map(|candidate| candidate.zone).filter(|zone| zone.content.is_some());
             let kept = served.map(|zone| Zone { content: zone.content.filter(|_| keeps), ..zone });
@@ -104,7 +114,7 @@ impl Contents {
 
     fn read_all(&self, sources: &[Source], outcomes: &mut Vec<Outcome>) -> Vec<Candidate> {
         let mut seen = BTreeSet::new();
-        let mut candidates = Vec::with_capacity(sources.len());
+        let mut wanted = Vec::with_capacity(sources.len());
         for source in sources {
             match load::apex(source) {
                 Err(error) => outcomes.push(failed(&source.name, error)),
@@ -112,9 +122,15 @@ impl Contents {
                     let error = format!("{}: zone {} is given twice", source.file.display(), source.name);
                     outcomes.push(failed(&source.name, error));
                 }
-                Ok(apex) => candidates.push(self.read(source, apex)),
+                Ok(apex) => wanted.push((source, apex)),
             }
         }
+        let held: HashMap<&[u8], &Zone> = self.0.iter().map(|zone| (zone.apex.as_slice(), zone)).collect();
+        let progress = Progress::new("read", wanted.len());
+        let candidates = on_all_cpus(&wanted, |_, (source, apex)| {
+            progress.count(read(source, apex, held.get(apex.as_slice()).copied()))
+        });
+        progress.end();
         for gone in self.0.iter().filter(|zone| !seen.contains(&zone.apex)) {
             let name = load::display(&gone.apex);
             outcomes.push(Outcome { name, before: Some(gone.serial), ..Outcome::default() });
@@ -129,51 +145,38 @@ impl Contents {
             return Err(format!("zone {name} is not configured: expected a name as in `responder status`"));
         };
         let mut candidates: Vec<Candidate> = self.0.iter().filter(|zone| zone.apex != apex).map(kept).collect();
-        candidates.push(self.read(source, apex));
-        Ok(candidates)
-    }
-
-    fn read(&self, source: &Source, apex: Vec<u8>) -> Candidate {
         let held = self.0.iter().find(|zone| zone.apex == apex);
-        let before = held.map(|zone| zone.serial);
-        match load::read(source) {
-            Ok(content) => {
-                let content = Some(Arc::new(content));
-                let zone = Zone { source: source.clone(), apex, serial: 0, content };
-                Candidate { zone, before, is_fresh: true, errors: Vec::new() }
-            }
-            Err(errors) => {
-                let content = held.and_then(|zone| zone.content.clone());
-                let zone = Zone { source: source.clone(), apex, serial: 0, content };
-                Candidate { zone, before, is_fresh: false, errors: errors.0 }
-            }
-        }
+        candidates.push(read(source, &apex, held));
+        Ok(candidates)
     }
 
     /// Holds all zones against the rules, puts what was served before in the place of those that break them, and builds the next table; `None` if
     /// there is nothing new, or if what was served before is needed and was not kept.
-    fn build(&self, candidates: &mut [Candidate]) -> Option<Zones> {
+    fn build(&self, candidates: &mut [Candidate]) -> Option<Rendered> {
         loop {
             let has_all =
                 candidates.iter().all(|candidate| candidate.zone.content.is_some() || candidate.before.is_none());
-            let is_gone = |zone: &Zone| !candidates.iter().any(|candidate| candidate.zone.apex == zone.apex);
+            let wanted: HashSet<&[u8]> = candidates.iter().map(|candidate| candidate.zone.apex.as_slice()).collect();
+            let is_gone = |zone: &Zone| !wanted.contains(zone.apex.as_slice());
             let changes = candidates.iter().any(|candidate| candidate.is_fresh) || self.0.iter().any(is_gone);
             if !has_all || !changes {
                 return None;
             }
-            let with_content = candidates.iter().filter(|candidate| candidate.zone.content.is_some());
-            let apexes: BTreeSet<Vec<u8>> = with_content.map(|candidate| candidate.zone.apex.clone()).collect();
-            let mut checked = Vec::with_capacity(candidates.len());
+            let (indices, contents): (Vec<usize>, Vec<&Content>) = candidates
+                .iter()
+                .enumerate()
+                .filter_map(|(index, candidate)| Some((index, candidate.zone.content.as_deref()?)))
+                .unzip();
+            let mut checked = Vec::with_capacity(contents.len());
             let mut broken = Vec::new();
-            for (index, candidate) in candidates.iter().enumerate() {
-                match candidate.zone.content.as_deref().map(|content| Checked::new(content, &apexes)) {
-                    Some(Ok(zone)) => checked.push(zone),
-                    Some(Err(errors)) => broken.push((index, errors)),
-                    None => {}
+            for (index, zone) in indices.into_iter().zip(check_all(&contents)) {
+                match zone {
+                    Ok(zone) => checked.push(zone),
+                    Err(errors) => broken.push((index, errors)),
                 }
             }
             if broken.is_empty() {
-                return Some(Zones::render(&checked));
+                return Some(render_all(&checked));
             }
             drop(checked);
             // Then all are looked at anew: a zone whose child is not served delegates it after all.
@@ -186,6 +189,17 @@ impl Contents {
             }
         }
     }
+}
+
+/// Reads a zone's file. What is `held` of the zone stays in its place if the file has an error.
+fn read(source: &Source, apex: &[u8], held: Option<&Zone>) -> Candidate {
+    let before = held.map(|zone| zone.serial);
+    let (content, errors) = match load::read(source) {
+        Ok(content) => (Some(Arc::new(content)), Vec::new()),
+        Err(errors) => (held.and_then(|zone| zone.content.clone()), errors.0),
+    };
+    let zone = Zone { source: source.clone(), apex: apex.to_owned(), serial: 0, content };
+    Candidate { zone, before, is_fresh: errors.is_empty(), errors }
 }
 
 fn kept(zone: &Zone) -> Candidate {

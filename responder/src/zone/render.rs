@@ -4,7 +4,7 @@
 //! behind a longer QNAME, its pointers move by the difference, so their places are kept. Only the owner of a wildcard's records stays at 12: it
 //! is the QNAME itself.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::{
     Summary, Zone,
@@ -32,8 +32,12 @@ const SECTIONS_MAX: usize = 65_535 - HEADER_LEN - (NAME_MAX + 4) - OPT_LEN;
 /// Names behind the question that later names may point at. More make an answer little smaller, and the search through them long.
 const NAMES_MAX: usize = 64;
 
+/// All zones that are served, by their apexes.
+pub(super) type All<'z, 'a> = HashMap<&'a [u8], &'z Checked<'a>>;
+
 /// Renders a zone's names and returns what is kept beside it. `all` are the zones that are served.
-pub(super) fn zone(zone: &Checked<'_>, index: u32, all: &[Checked<'_>], nodes: &mut Nodes) -> Zone {
+pub(super) fn zone(zone: &Checked<'_>, index: u32, all: &All<'_, '_>) -> (Zone, Nodes) {
+    let mut nodes = Nodes::with_capacity(zone.node_count());
     let apex = zone.content.apex.as_slice();
     let names = zone.owners().iter().map(|owner| zone.name(owner)).chain(zone.empty.iter().copied());
     let wildcards: HashSet<&[u8]> = names.filter_map(|name| name.strip_prefix(b"\x01*")).collect();
@@ -68,7 +72,7 @@ pub(super) fn zone(zone: &Checked<'_>, index: u32, all: &[Checked<'_>], nodes: &
     }
     let negative = Sections::negative(zone, apex, Rcode::NoError);
     let names = zone.owners().len();
-    Zone {
+    let rendered = Zone {
         apex: apex.to_vec(),
         soa: negative.bytes,
         soa_pointers: negative.pointers,
@@ -79,7 +83,8 @@ pub(super) fn zone(zone: &Checked<'_>, index: u32, all: &[Checked<'_>], nodes: &
             records: zone.content.records.len(),
             warnings: zone.warnings.clone(),
         },
-    }
+    };
+    (rendered, nodes)
 }
 
 fn serial(zone: &Checked<'_>) -> u32 {
@@ -93,7 +98,7 @@ fn soa<'a>(zone: &Checked<'a>) -> Option<&'a Record> {
 }
 
 /// An answer for each RRset of a name; for an alias, one for each type at its end and one for all others.
-fn ordinary(zone: &Checked<'_>, owner: &Owner, all: &[Checked<'_>]) -> Vec<(u16, Rendered)> {
+fn ordinary(zone: &Checked<'_>, owner: &Owner, all: &All<'_, '_>) -> Vec<(u16, Rendered)> {
     if let Some(alias) = zone.set(owner, TYPE_CNAME).first() {
         return aliased(zone, zone.name(owner), alias, all);
     }
@@ -108,7 +113,7 @@ fn ordinary(zone: &Checked<'_>, owner: &Owner, all: &[Checked<'_>]) -> Vec<(u16,
 }
 
 /// Follows an alias through the zones that are served (RFC 1034 section 3.6.2).
-fn aliased(first: &Checked<'_>, owner: &[u8], alias: &Record, all: &[Checked<'_>]) -> Vec<(u16, Rendered)> {
+fn aliased(first: &Checked<'_>, owner: &[u8], alias: &Record, all: &All<'_, '_>) -> Vec<(u16, Rendered)> {
     let mut chain: Vec<(&Checked<'_>, Vec<u8>, &Record)> = vec![(first, owner.to_vec(), alias)];
     let mut seen: HashSet<Vec<u8>> = HashSet::from([owner.to_vec()]);
     let base = |chain: &[(&Checked<'_>, Vec<u8>, &Record)]| {
@@ -182,8 +187,8 @@ fn aliased(first: &Checked<'_>, owner: &[u8], alias: &Record, all: &[Checked<'_>
 }
 
 /// The zone of ours that a name is in.
-fn zone_of<'z, 'a>(name: &[u8], all: &'z [Checked<'a>]) -> Option<&'z Checked<'a>> {
-    suffixes(name).find_map(|suffix| all.iter().find(|zone| zone.content.apex == suffix))
+fn zone_of<'z, 'a>(name: &[u8], all: &All<'z, 'a>) -> Option<&'z Checked<'a>> {
+    suffixes(name).find_map(|suffix| all.get(suffix).copied())
 }
 
 /// A delegation: DS from this side of it, and a referral for everything else.
@@ -223,7 +228,7 @@ impl<'q> Sections<'q> {
         Self {
             question,
             is_wildcard: question.starts_with(b"\x01*"),
-            bytes: Vec::new(),
+            bytes: Vec::with_capacity(64),
             pointers: Vec::new(),
             counts: Counts::default(),
             names: Vec::new(),

@@ -85,6 +85,12 @@ pub(crate) struct Nodes {
     depth: usize,
 }
 
+impl Default for Nodes {
+    fn default() -> Self {
+        Self::with_capacity(0)
+    }
+}
+
 impl Nodes {
     /// Room for this many names.
     pub(crate) fn with_capacity(names: usize) -> Self {
@@ -195,13 +201,13 @@ impl Table {
         name.starts().len().saturating_sub(self.depth)
     }
 
-    /// Hashes a name in a [`ShortRoom`] and what is above it, as far as that can be here; see [`Key::suffixes`].
+    /// Hashes a name in a [`ShortRoom`] and all that is above it; see [`Key::suffixes`].
     #[inline(always)]
     pub(crate) fn hash(&self, name: Name<'_>, hashes: &mut [u64]) {
-        self.key.suffixes::<{ ShortRoom::BYTES }>(name, self.too_many(name), hashes);
+        self.key.suffixes::<{ ShortRoom::BYTES }>(name, 0, hashes);
     }
 
-    /// The same for a name in an [`AnyRoom`].
+    /// The same for a name in an [`AnyRoom`], as far as it can be here.
     #[inline(never)]
     pub(crate) fn hash_any(&self, name: Name<'_>, hashes: &mut [u64]) {
         self.key.suffixes::<{ AnyRoom::BYTES }>(name, self.too_many(name), hashes);
@@ -269,7 +275,6 @@ impl Table {
     }
 
     #[inline]
-    #[expect(clippy::cast_possible_truncation, reason = "as large as the arena")]
     fn node(&self, bucket: u64) -> Option<Node<'_>> {
         let bytes = self.arena.get((bucket >> 32) as usize * UNIT..)?;
         Some(Node { head: bytes.first_chunk()?, bytes })
@@ -282,9 +287,9 @@ fn same(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
         return false;
     }
-    let (Some(last), Some(other)) = (a.last_chunk::<16>(), b.last_chunk::<16>()) else { return a == b };
-    let mut chunks = a.as_chunks::<16>().0.iter().zip(b.as_chunks::<16>().0);
-    last == other && chunks.all(|(chunk, other)| chunk == other)
+    let (Some(first), Some(other_first)) = (a.first_chunk::<16>(), b.first_chunk()) else { return a == b };
+    let (Some(last), Some(other_last)) = (a.last_chunk::<16>(), b.last_chunk()) else { return a == b };
+    first == other_first && last == other_last && (a.len() <= 32 || a == b)
 }
 
 /// The part of a bucket that is of the hash.
