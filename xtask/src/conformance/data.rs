@@ -1,0 +1,142 @@
+//! What is in the zones, as one of the peers reads them: taken from it by zone transfer, so that no parser of ours has a say.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use anyhow::{Context as _, ensure};
+
+use super::{
+    exchange,
+    message::{self, AXFR, DNAME, Message, NS, Record, SOA, is_within, suffixes},
+    servers::{Server, ZoneFile},
+};
+
+/// All zones.
+#[derive(Debug, Default)]
+pub struct Data {
+    /// Their apexes.
+    pub apexes: BTreeSet<Vec<u8>>,
+    /// Every name with records, and every name above one in its zone, with the types it has.
+    pub names: BTreeMap<Vec<u8>, BTreeSet<u16>>,
+    /// Every record, also those below zone cuts.
+    records: HashSet<Record>,
+    /// Names with NS records that are no apex of that zone.
+    cuts: BTreeSet<Vec<u8>>,
+}
+
+impl Data {
+    /// Asks for all zones, from within the namespace.
+    pub fn transfer(zones: &[ZoneFile]) -> anyhow::Result<Self> {
+        let mut data = Self::default();
+        for zone in zones {
+            let apex = message::name_from(&zone.name.to_ascii_lowercase());
+            let records = records(&apex).with_context(|| format!("transferring {}", zone.name))?;
+            data.add(&apex, records);
+        }
+        Ok(data)
+    }
+
+    /// Adds a zone.
+    pub fn add(&mut self, apex: &[u8], records: Vec<Record>) {
+        self.apexes.insert(apex.to_vec());
+        for record in records {
+            for above in suffixes(&record.owner).take_while(|name| name.len() >= apex.len()) {
+                self.names.entry(above.to_vec()).or_default();
+            }
+            self.names.entry(record.owner.clone()).or_default().insert(record.rtype);
+            if record.rtype == NS && record.owner != apex {
+                self.cuts.insert(record.owner.clone());
+            }
+            self.records.insert(record);
+        }
+    }
+
+    /// True for a record as it stands in a zone.
+    #[must_use]
+    pub fn has(&self, record: &Record) -> bool {
+        self.records.contains(record)
+    }
+
+    /// The types of a name, if it is there.
+    #[must_use]
+    pub fn types(&self, name: &[u8]) -> Option<&BTreeSet<u16>> {
+        self.names.get(name)
+    }
+
+    /// True where a zone that we serve has delegated this name, or one above it.
+    #[must_use]
+    pub fn is_below_cut(&self, name: &[u8]) -> bool {
+        suffixes(name).any(|name| self.cuts.contains(name))
+    }
+
+    /// True where the name is in one of the zones.
+    #[must_use]
+    pub fn is_ours(&self, name: &[u8]) -> bool {
+        suffixes(name).any(|name| self.apexes.contains(name))
+    }
+
+    /// True where there is a DNAME at a name above this one.
+    #[must_use]
+    pub fn is_below_dname(&self, name: &[u8]) -> bool {
+        suffixes(name).skip(1).any(|name| self.types(name).is_some_and(|types| types.contains(&DNAME)))
+    }
+
+    /// True for glue that a referral cannot do without: the address of a name server that lies within the zone it serves.
+    #[must_use]
+    pub fn is_needed_glue(reply: &Message, record: &Record) -> bool {
+        let mut servers = reply.authority.iter().filter(|server| server.rtype == NS);
+        servers.any(|server| server.data == record.owner && is_within(&record.owner, &server.owner))
+    }
+
+    /// All types that occur.
+    #[must_use]
+    pub fn all_types(&self) -> BTreeSet<u16> {
+        self.names.values().flatten().copied().collect()
+    }
+}
+
+/// The records of a zone; the SOA frames them (RFC 5936 section 2.2).
+fn records(apex: &[u8]) -> anyhow::Result<Vec<Record>> {
+    let query = [&b"\0\x07\0\0\0\x01\0\0\0\0\0\0"[..], apex, &AXFR.to_be_bytes(), b"\0\x01"].concat();
+    let is_last = |messages: &[Vec<u8>]| {
+        let records = messages.iter().filter_map(|bytes| Message::read(bytes).ok());
+        let soa = |message: &Message| message.answer.iter().filter(|record| record.rtype == SOA).count();
+        let mut rcodes = messages.iter().map(|bytes| bytes.get(3).copied().unwrap_or(1) & 0xf);
+        records.map(|message| soa(&message)).sum::<usize>() >= 2 || rcodes.any(|rcode| rcode != 0)
+    };
+    let messages = exchange::transfer(Server::Bind.address(), &query, is_last)?;
+    let mut records = Vec::new();
+    for bytes in messages {
+        let message = Message::read(&bytes).map_err(anyhow::Error::msg)?;
+        ensure!(message.rcode == 0, "it is refused: {}", message::rcode_text(message.rcode));
+        records.extend(message.answer);
+    }
+    records.sort_unstable();
+    records.dedup();
+    Ok(records)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(owner: &str, rtype: u16, data: &[u8]) -> Record {
+        Record { owner: message::name_from(owner), rtype, class: 1, ttl: 60, data: data.to_vec() }
+    }
+
+    #[test]
+    fn names_above_are_there_and_cuts_are_known() {
+        let mut data = Data::default();
+        let apex = message::name_from("example");
+        let records = vec![
+            record("example", NS, b"\x01n\0"),
+            record("a.b.example", 1, b"abcd"),
+            record("cut.example", NS, b"\x01n\x03cut\x07example\0"),
+            record("n.cut.example", 1, b"abcd"),
+        ];
+        data.add(&apex, records.clone());
+        assert_eq!(data.names.len(), 5, "an empty non-terminal is a name");
+        assert!(data.is_below_cut(&message::name_from("n.cut.example")) && !data.is_below_cut(&apex));
+        assert!(data.has(&records[1]) && data.is_ours(&message::name_from("x.example")));
+        assert!(!data.is_ours(&message::name_from("com")));
+    }
+}
