@@ -9,6 +9,7 @@ pub mod allowed;
 pub mod compare;
 pub mod data;
 pub mod exchange;
+pub mod generate;
 pub mod message;
 pub mod query;
 pub mod random;
@@ -179,7 +180,7 @@ fn zones(flags: &Flags, seed: u64, directory: &Path) -> anyhow::Result<Vec<ZoneF
             for own in ["examples/zones", "xtask/zones"] {
                 zones.extend(zones_in(&setup::workspace().join(own))?);
             }
-            let _ = (seed, directory);
+            zones.extend(generate::zones(seed, directory)?);
         }
     }
     ensure!(!zones.is_empty(), "there are no zones: files named NAME.zone are expected");

@@ -305,7 +305,7 @@ fn neighbour(random: &mut Random, name: &[u8], all: &[(Vec<u8>, Vec<u16>)]) -> V
         }
         13 => long(random, name),
         14 => child(name, &[random.byte(), random.byte()]),
-        _ => message::name_from(*random.pick(&["outside.test", "test", "com", "", "invalid", "in-addr.arpa"])),
+        _ => message::name_from(random.pick::<&str>(&["outside.test", "test", "com", "", "invalid", "in-addr.arpa"])),
     };
     if random.one_in(3) {
         // Length bytes are no letters: 63 at most.
@@ -367,8 +367,12 @@ fn mutate(random: &mut Random, mutation: Mutation, bytes: &mut Vec<u8>) {
                 set(bytes, end - 2, class);
             }
             if class == 3 && random.one_in(2) {
-                let name =
-                    message::name_from(*random.pick(&["version.bind", "id.server", "hostname.bind", "version.server"]));
+                let name = message::name_from(random.pick::<&str>(&[
+                    "version.bind",
+                    "id.server",
+                    "hostname.bind",
+                    "version.server",
+                ]));
                 *bytes = packet(0, &name, message::TXT, Edns::None);
                 let end = bytes.len();
                 set(bytes, end - 2, 3);

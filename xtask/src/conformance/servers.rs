@@ -317,6 +317,8 @@ fn bind(zones: &[ZoneFile], home: &Path) -> String {
     answer-cookie no;
     check-names primary ignore;
     check-integrity no;
+    max-records-per-type 0;
+    max-types-per-name 0;
     rrset-order {{ order none; }};
     version none;
     hostname none;
