@@ -33,7 +33,7 @@ use self::{
     compare::Reply,
     data::Data,
     message::{Message, TC},
-    query::{Queries, Query},
+    query::{Queries, Query, TRANSFERS},
     report::Report,
     servers::{Running, SERVERS, Server, ZoneFile},
 };
@@ -121,7 +121,8 @@ fn ask(
         first_id = first_id.wrapping_add(u16::try_from(BATCH)?);
         for (query, replies) in udp.iter().zip(&replies) {
             report.add(query, replies, &data);
-            if replies.iter().any(|reply| matches!(reply, Some(Ok(reply)) if reply.is(TC))) {
+            let is_transfer = query.asked.as_ref().is_some_and(|asked| TRANSFERS.contains(&asked.qtype));
+            if !is_transfer && replies.iter().any(|reply| matches!(reply, Some(Ok(reply)) if reply.is(TC))) {
                 again.push(Query { tcp: true, ..query.clone() });
             }
         }

@@ -1,7 +1,13 @@
 //! The differences that the RFCs allow: a small list, reviewed. Each entry says where it applies, as narrowly as can be told, and which
 //! sentence allows it. That most servers agree is no reason to be on it.
 
-use super::{compare::Field, data::Data, message::Message, query::Query, servers::Server};
+use super::{
+    compare::Field,
+    data::Data,
+    message::{AAAA, AD, ANY, AXFR, CD, CNAME, DNAME, IXFR, Message, NS, QR, Record, TC, is_within, u16_at},
+    query::{Asked, Query},
+    servers::Server,
+};
 
 /// A difference between ours and a peer.
 #[derive(Clone, Copy, Debug)]
@@ -31,11 +37,295 @@ pub struct Entry {
     pub applies: fn(&Case<'_>) -> bool,
 }
 
-/// The list.
-pub const ALLOWED: &[Entry] = &[];
+/// Types that are no data: OPT, TKEY, TSIG.
+const META: [u16; 3] = [41, 249, 250];
+/// Types that may stand beside a CNAME: RRSIG, NSEC.
+const BESIDE_CNAME: [u16; 2] = [46, 47];
+
+/// The list. The first entry that applies is the one that counts.
+pub const ALLOWED: &[Entry] = &[
+    Entry {
+        name: "CD is not copied",
+        rule: "RFC 4035 section 3.1.6: a server that knows DNSSEC copies CD from the query. Ours does; NSD and Knot clear it in some replies",
+        applies: |case| {
+            case.field == Field::Bits
+                && both(case).is_some_and(|(ours, theirs)| {
+                    (ours.bits ^ theirs.bits) & HEADER == CD && (ours.bits ^ sent_bits(case)) & CD == 0
+                })
+        },
+    },
+    Entry {
+        name: "AD of unsigned data",
+        rule: "RFC 4035 section 3.1.6 lets an authority set AD only for data that it knows to be authentic; ours never sets it. BIND sets it where the query had it",
+        applies: |case| {
+            case.field == Field::Bits
+                && case.peer == Server::Bind
+                && both(case)
+                    .is_some_and(|(ours, theirs)| (ours.bits ^ theirs.bits) & HEADER & !CD == AD && ours.bits & AD == 0)
+        },
+    },
+    Entry {
+        name: "transfer over UDP",
+        rule: "RFC 5936 section 4.2 defines no AXFR over UDP; RFC 1995 section 2 and RFC 5936 section 5 leave to the server who gets a zone. Ours refuses",
+        applies: |case| asks(case, &[AXFR, IXFR]) && rcode(case.ours) == Some(5),
+    },
+    Entry {
+        name: "OPT, TKEY, TSIG as QTYPE",
+        rule: "RFC 6895 section 3.1: meta types are no data, so that a query for one cannot be interpreted (RFC 1035 section 4.1.1, code 1)",
+        applies: |case| asks(case, &META) && rcode(case.ours) == Some(1),
+    },
+    Entry {
+        name: "NXNAME as QTYPE",
+        rule: "RFC 9824 section 3.5: an explicit query for NXNAME gets FORMERR",
+        applies: |case| asks(case, &[128]) && rcode(case.ours) == Some(1),
+    },
+    Entry {
+        name: "MAILA, MAILB as QTYPE",
+        rule: "RFC 1035 section 3.2.3 has them as obsolete or experimental; code 4 (not implemented) is BIND's choice, no data is ours",
+        applies: |case| asks(case, &[253, 254]) && rcode(case.theirs) == Some(4),
+    },
+    Entry {
+        name: "type 0 as QTYPE",
+        rule: "RFC 6895 section 3.1 reserves it for use elsewhere; it is no data of any name, so that NODATA, NXDOMAIN or a referral are true. Knot does not implement it",
+        applies: |case| case.peer == Server::Knot && asks(case, &[0]) && rcode(case.theirs) == Some(4),
+    },
+    Entry {
+        name: "ANY gets one RRset",
+        rule: "RFC 8482 section 4.1: a subset of the RRsets of the name may be the answer",
+        applies: |case| {
+            asks(case, &[ANY])
+                && [Field::Answer, Field::Additional, Field::Truncation].contains(&case.field)
+                && case.ours.is_some_and(|ours| is_one_set_or_cut(ours))
+        },
+    },
+    Entry {
+        name: "chain into another zone",
+        rule: "RFC 1034 section 4.3.2: step 3a goes back to step 1, and step 2 looks for the nearest zone again. Knot and BIND stop at their zone's end",
+        applies: |case| {
+            case.peer != Server::Nsd
+                && [Field::Rcode, Field::Answer, Field::AuthoritySection, Field::Additional, Field::Truncation]
+                    .contains(&case.field)
+                && case.query.asked.as_ref().zip(case.ours).is_some_and(|(asked, ours)| leaves_zone(case, asked, ours))
+        },
+    },
+    Entry {
+        name: "RRSIG, NSEC of an alias",
+        rule: "RFC 4035 section 2.5 lets them stand beside CNAME; where they do not, RFC 1034 section 3.6.2 follows the alias. Knot and BIND never follow it for these types",
+        applies: |case| {
+            asks(case, &BESIDE_CNAME)
+                && case.peer != Server::Nsd
+                && case.ours.is_some_and(|ours| ours.answer.iter().any(|record| record.rtype == CNAME))
+        },
+    },
+    Entry {
+        name: "TC for glue that does not fit",
+        rule: "RFC 9471 section 3: a referral without all glue for name servers below the cut has TC. NSD and BIND leave glue out without a word",
+        applies: |case| {
+            case.field == Field::Truncation
+                && case.ours.is_some_and(|ours| ours.is(TC))
+                && case.theirs.is_some_and(|theirs| lacks_glue(case, theirs))
+        },
+    },
+    Entry {
+        name: "additional data",
+        rule: "RFC 1034 section 4.3.2 step 6 leaves to the server what else is useful; RFC 2181 section 9: what does not fit there is left out. Glue of a referral is not meant, and ours must be true",
+        applies: |case| {
+            case.field == Field::Additional && both(case).is_some_and(|(ours, theirs)| is_optional(case, ours, theirs))
+        },
+    },
+    Entry {
+        name: "class that is not served",
+        rule: "RFC 1035 section 4.1.1: code 5 is for policy, and ours serves IN alone. What is told of an error beside its code is free",
+        applies: |case| case.query.asked.as_ref().is_some_and(|asked| asked.qclass != 1) && rcode(case.ours) == Some(5),
+    },
+    Entry {
+        name: "no reply to what is broken",
+        rule: "RFC 1035 section 4.1.1 has codes for it and demands none to be sent (section 4.2.1: UDP is not reliable); to a response nothing may be sent (RFC 5625 section 4)",
+        applies: |case| {
+            case.query.asked.is_none()
+                && case.field == Field::Silence
+                && match case.ours {
+                    None => sent_bits(case) & QR != 0 || case.query.bytes.len() < 12,
+                    Some(ours) => is_error(ours) || is_odd(case),
+                }
+        },
+    },
+    Entry {
+        name: "which error for what is broken",
+        rule: "RFC 1035 section 4.1.1: code 1 for what cannot be interpreted, code 4 for a kind of query that is not supported; RFC 6891 section 6.1.1 and RFC 9619 section 4 want code 1",
+        applies: |case| case.query.asked.is_none() && case.field == Field::Rcode && case.ours.is_some_and(is_error),
+    },
+    Entry {
+        name: "what is said beside an error",
+        rule: "No RFC says whether the question, OPT or flags come back with the code when the query was broken (RFC 6891 section 7 for FORMERR)",
+        applies: |case| {
+            case.query.asked.is_none()
+                && [Field::Bits, Field::Question, Field::Edns, Field::Authority].contains(&case.field)
+                && case.ours.is_some_and(is_error)
+        },
+    },
+];
+
+/// The flags and the opcode, without AA, TC and the code.
+const HEADER: u16 = !(0x0400 | TC | 0xf);
 
 /// The entry that allows a difference.
 #[must_use]
 pub fn find(case: &Case<'_>) -> Option<usize> {
     ALLOWED.iter().position(|entry| (entry.applies)(case))
+}
+
+fn both<'a>(case: &Case<'a>) -> Option<(&'a Message, &'a Message)> {
+    case.ours.zip(case.theirs)
+}
+
+fn rcode(reply: Option<&Message>) -> Option<u16> {
+    reply.map(|reply| reply.rcode)
+}
+
+fn asks(case: &Case<'_>, types: &[u16]) -> bool {
+    case.query.asked.as_ref().is_some_and(|asked| types.contains(&asked.qtype))
+}
+
+fn sent_bits(case: &Case<'_>) -> u16 {
+    u16_at(&case.query.bytes, 2).unwrap_or(0)
+}
+
+/// FORMERR, NOTIMP, REFUSED, NOTAUTH, BADVERS, without any records.
+fn is_error(reply: &Message) -> bool {
+    [1, 4, 5, 9, 16].contains(&reply.rcode) && reply.answer.is_empty() && reply.authority.is_empty()
+}
+
+/// A query with more in it than it needs, which can be answered all the same: records, or flags that only replies have.
+fn is_odd(case: &Case<'_>) -> bool {
+    let bytes = &case.query.bytes;
+    Message::read(bytes).is_ok_and(|query| u16_at(bytes, 4) == Some(1) && query.bits & (QR | 0x7800) == 0)
+}
+
+fn is_one_set_or_cut(reply: &Message) -> bool {
+    let mut sets: Vec<_> = reply.answer.iter().map(|record| (&record.owner, record.rtype)).collect();
+    // The chain of aliases to it.
+    sets.retain(|(_, rtype)| ![CNAME, DNAME].contains(rtype));
+    sets.dedup();
+    sets.len() <= 1
+}
+
+/// True where an alias in the answer leads from one of our zones to another.
+fn leaves_zone(case: &Case<'_>, asked: &Asked, ours: &Message) -> bool {
+    let first = case.data.zone_of(&asked.name);
+    let aliases = ours.answer.iter().filter(|record| record.rtype == CNAME);
+    aliases.filter_map(|alias| case.data.zone_of(&alias.data)).any(|zone| Some(zone) != first)
+}
+
+/// True where a referral lacks an address, that the zone has, of a server below the cut.
+fn lacks_glue(case: &Case<'_>, reply: &Message) -> bool {
+    let servers = reply.authority.iter().filter(|record| record.rtype == NS);
+    servers.filter(|server| is_within(&server.data, &server.owner)).any(|server| {
+        let glue = case.data.addresses(&server.data);
+        glue.iter().any(|record| !reply.additional.contains(record))
+    })
+}
+
+/// True if the additional sections differ in nothing that a referral needs, and what only ours has is in the zones.
+fn is_optional(case: &Case<'_>, ours: &Message, theirs: &Message) -> bool {
+    let only = |these: &Message, those: &Message| -> Vec<Record> {
+        these.additional.iter().filter(|record| !those.additional.contains(record)).cloned().collect()
+    };
+    let more = only(ours, theirs);
+    let less = only(theirs, ours);
+    more.iter().all(|record| is_true(case, record)) && !less.iter().any(|record| Data::is_needed_glue(theirs, record))
+}
+
+/// A record of the zones, or made from a wildcard of theirs.
+fn is_true(case: &Case<'_>, record: &Record) -> bool {
+    let is_address = [1, AAAA].contains(&record.rtype);
+    is_address && (case.data.has(record) || case.data.has_by_wildcard(record))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::conformance::{
+        message::{SOA, name_from},
+        query,
+    };
+
+    fn message(rcode: u16) -> Message {
+        Message {
+            bits: QR | rcode,
+            rcode,
+            question: vec![],
+            answer: vec![],
+            authority: vec![],
+            additional: vec![],
+            opt: None,
+            len: 12,
+        }
+    }
+
+    fn asking(qtype: u16) -> Query {
+        let bytes =
+            [&b"\0\0\0\x10\0\x01\0\0\0\0\0\0"[..], &name_from("a.example"), &qtype.to_be_bytes(), b"\0\x01"].concat();
+        Query { asked: query::asked(&bytes), bytes, tcp: false, made: query::Made::Good(query::Edns::None) }
+    }
+
+    fn allowed(query: &Query, peer: Server, field: Field, ours: &Message, theirs: &Message) -> Option<&'static str> {
+        let data = Data::default();
+        let case = Case { query, peer, field, ours: Some(ours), theirs: Some(theirs), data: &data };
+        find(&case).map(|entry| ALLOWED[entry].name)
+    }
+
+    #[test]
+    fn entries_apply_where_they_say() {
+        let good = asking(SOA);
+        let mut copied = message(0);
+        copied.bits |= CD;
+        assert_eq!(allowed(&good, Server::Nsd, Field::Bits, &copied, &message(0)), Some("CD is not copied"));
+        assert_eq!(allowed(&good, Server::Nsd, Field::Bits, &message(0), &copied), None, "ours has to copy it");
+        let refused = message(5);
+        assert_eq!(
+            allowed(&asking(AXFR), Server::Bind, Field::Rcode, &refused, &message(0)),
+            Some("transfer over UDP")
+        );
+        assert_eq!(allowed(&good, Server::Bind, Field::Rcode, &refused, &message(0)), None);
+    }
+
+    #[test]
+    fn only_one_rrset_answers_any() {
+        let mut one = message(0);
+        let record = |rtype| Record { owner: name_from("a.example"), rtype, class: 1, ttl: 1, data: vec![] };
+        one.answer.push(record(1));
+        let mut two = one.clone();
+        two.answer.push(record(16));
+        assert_eq!(allowed(&asking(ANY), Server::Nsd, Field::Answer, &one, &two), Some("ANY gets one RRset"));
+        assert_eq!(allowed(&asking(ANY), Server::Nsd, Field::Answer, &two, &one), None);
+    }
+
+    #[test]
+    fn what_is_broken_may_be_told_in_many_ways() {
+        let mut broken = asking(SOA);
+        broken.bytes.push(0);
+        broken.asked = query::asked(&broken.bytes);
+        let name = allowed(&broken, Server::Knot, Field::Rcode, &message(1), &message(0));
+        assert_eq!(name, Some("which error for what is broken"));
+        assert_eq!(allowed(&broken, Server::Knot, Field::Rcode, &message(3), &message(1)), None);
+    }
+
+    #[test]
+    fn glue_is_not_optional() {
+        let mut with = message(0);
+        let record =
+            |owner: &str, rtype, data: Vec<u8>| Record { owner: name_from(owner), rtype, class: 1, ttl: 1, data };
+        with.authority.push(record("a.example", NS, name_from("ns.a.example")));
+        with.additional.push(record("ns.a.example", 1, vec![1, 2, 3, 4]));
+        let without = Message { additional: vec![], ..with.clone() };
+        assert_eq!(allowed(&asking(1), Server::Nsd, Field::Additional, &without, &with), None);
+    }
+
+    #[test]
+    fn every_entry_names_its_rule() {
+        for entry in ALLOWED {
+            assert!(entry.rule.contains("RFC"), "{}", entry.name);
+        }
+    }
 }

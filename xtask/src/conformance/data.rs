@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 
 use super::{
     exchange,
-    message::{self, AXFR, DNAME, Message, NS, Record, SOA, is_within, suffixes},
+    message::{self, A, AAAA, AXFR, Message, NS, Record, SOA, is_within, suffixes},
     servers::{Server, ZoneFile},
 };
 
@@ -19,8 +19,8 @@ pub struct Data {
     pub names: BTreeMap<Vec<u8>, BTreeSet<u16>>,
     /// Every record, also those below zone cuts.
     records: HashSet<Record>,
-    /// Names with NS records that are no apex of that zone.
-    cuts: BTreeSet<Vec<u8>>,
+    /// A and AAAA records by owner.
+    addresses: BTreeMap<Vec<u8>, Vec<Record>>,
 }
 
 impl Data {
@@ -43,8 +43,8 @@ impl Data {
                 self.names.entry(above.to_vec()).or_default();
             }
             self.names.entry(record.owner.clone()).or_default().insert(record.rtype);
-            if record.rtype == NS && record.owner != apex {
-                self.cuts.insert(record.owner.clone());
+            if [A, AAAA].contains(&record.rtype) {
+                self.addresses.entry(record.owner.clone()).or_default().push(record.clone());
             }
             self.records.insert(record);
         }
@@ -56,28 +56,25 @@ impl Data {
         self.records.contains(record)
     }
 
-    /// The types of a name, if it is there.
+    /// The apex of the nearest zone that a name is in (RFC 1034 section 4.3.2 step 2).
     #[must_use]
-    pub fn types(&self, name: &[u8]) -> Option<&BTreeSet<u16>> {
-        self.names.get(name)
+    pub fn zone_of<'a>(&self, name: &'a [u8]) -> Option<&'a [u8]> {
+        suffixes(name).find(|name| self.apexes.contains(*name))
     }
 
-    /// True where a zone that we serve has delegated this name, or one above it.
+    /// The addresses that the zones have for a name.
     #[must_use]
-    pub fn is_below_cut(&self, name: &[u8]) -> bool {
-        suffixes(name).any(|name| self.cuts.contains(name))
+    pub fn addresses(&self, name: &[u8]) -> Vec<&Record> {
+        self.addresses.get(name).into_iter().flatten().collect()
     }
 
-    /// True where the name is in one of the zones.
+    /// True for a record that a wildcard right below one of the names above makes.
     #[must_use]
-    pub fn is_ours(&self, name: &[u8]) -> bool {
-        suffixes(name).any(|name| self.apexes.contains(name))
-    }
-
-    /// True where there is a DNAME at a name above this one.
-    #[must_use]
-    pub fn is_below_dname(&self, name: &[u8]) -> bool {
-        suffixes(name).skip(1).any(|name| self.types(name).is_some_and(|types| types.contains(&DNAME)))
+    pub fn has_by_wildcard(&self, record: &Record) -> bool {
+        suffixes(&record.owner).skip(1).any(|above| {
+            let owner = [b"\x01*", above].concat();
+            self.records.contains(&Record { owner, ..record.clone() })
+        })
     }
 
     /// True for glue that a referral cannot do without: the address of a name server that lies within the zone it serves.
@@ -124,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn names_above_are_there_and_cuts_are_known() {
+    fn names_above_are_there() {
         let mut data = Data::default();
         let apex = message::name_from("example");
         let records = vec![
@@ -135,8 +132,9 @@ mod tests {
         ];
         data.add(&apex, records.clone());
         assert_eq!(data.names.len(), 5, "an empty non-terminal is a name");
-        assert!(data.is_below_cut(&message::name_from("n.cut.example")) && !data.is_below_cut(&apex));
-        assert!(data.has(&records[1]) && data.is_ours(&message::name_from("x.example")));
-        assert!(!data.is_ours(&message::name_from("com")));
+        assert!(data.has(&records[1]));
+        assert_eq!(data.addresses(&records[3].owner), [&records[3]]);
+        assert_eq!(data.zone_of(&message::name_from("x.example")), Some(apex.as_slice()));
+        assert_eq!(data.zone_of(&message::name_from("com")), None);
     }
 }

@@ -35,6 +35,8 @@ const MORE_TYPES: [u16; 24] = [
     254,
     65_280,
 ];
+/// Transfers of zones, which are not compared.
+pub const TRANSFERS: [u16; 2] = [AXFR, IXFR];
 /// One query of so many is mutated.
 const MUTATED_ONE_IN: usize = 10;
 /// One of so many goes over TCP.
@@ -192,7 +194,8 @@ impl Queries {
             bits |= if self.random.one_in(8) { bit } else { 0 };
         }
         let bytes = packet(bits, &name, qtype, edns);
-        let tcp = self.random.one_in(TCP_ONE_IN);
+        // A transfer is many messages.
+        let tcp = self.random.one_in(TCP_ONE_IN) && !TRANSFERS.contains(&qtype);
         Query { asked: asked(&bytes), bytes, tcp, made: Made::Good(edns) }
     }
 }
@@ -218,7 +221,7 @@ impl Query {
     /// The largest reply over UDP that the client takes (RFC 1035 section 4.2.1, RFC 6891 section 6.2.3).
     #[must_use]
     pub fn udp_limit(&self) -> usize {
-        let edns = self.asked.as_ref().and_then(|asked| asked.edns.as_ref());
+        let edns = Message::read(&self.bytes).ok().and_then(|query| query.opt);
         edns.map_or(512, |edns| usize::from(edns.payload).max(512))
     }
 }

@@ -15,8 +15,8 @@ use super::{
 
 /// Unexplained differences that are told in full.
 const SHOWN: usize = 12;
-/// And written to the file.
-const WRITTEN: usize = 1000;
+/// Of each kind that are kept for the file.
+const EXAMPLES: u64 = 20;
 
 /// Counts of a run.
 #[derive(Debug)]
@@ -32,8 +32,8 @@ pub struct Report {
     rcodes: [BTreeMap<String, u64>; SERVERS],
     /// Per entry and peer.
     allowed: BTreeMap<(usize, Server), u64>,
-    /// Queries with an unexplained difference, by what differs from whom.
-    unexplained: BTreeMap<String, u64>,
+    /// Unexplained differences, by whether the query was good, what differs, and from whom.
+    unexplained: BTreeMap<(bool, Field, Server), u64>,
     unexplained_queries: u64,
     examples: Vec<String>,
 }
@@ -92,19 +92,19 @@ impl Report {
 
     fn tell(&mut self, query: &Query, replies: &[Reply; SERVERS], differences: &[(Field, Server)]) {
         self.unexplained_queries += 1;
-        let mut kinds: BTreeMap<Field, Vec<&str>> = BTreeMap::new();
-        for (field, peer) in differences {
-            kinds.entry(*field).or_default().push(peer.name());
+        let mut kinds = Vec::new();
+        let mut is_new = false;
+        for (field, server) in differences {
+            let seen = self.unexplained.entry((query.asked.is_some(), *field, *server)).or_default();
+            *seen += 1;
+            // A few of each kind say more than many of one.
+            is_new |= *seen <= EXAMPLES;
+            kinds.push(format!("{field} ({})", server.name()));
         }
-        let kinds: Vec<String> = kinds.iter().map(|(field, peers)| format!("{field}: {}", peers.join(" "))).collect();
-        let kinds = kinds.join("; ");
-        let seen = self.unexplained.entry(kinds.clone()).or_default();
-        *seen += 1;
-        // A few of each kind say more than many of one.
-        if *seen > 40 || self.examples.len() >= WRITTEN {
+        if !is_new {
             return;
         }
-        let mut text = format!("{query}\n  differs in {kinds}\n");
+        let mut text = format!("{query}\n  differs in {}\n", kinds.join(", "));
         for server in Server::ALL {
             let reply = match &replies[server.index()] {
                 None => "no reply\n".to_owned(),
@@ -135,14 +135,8 @@ impl Report {
     #[must_use]
     pub fn render(&self, took: Duration) -> String {
         let mut text = String::new();
-        let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
-        for example in &self.examples {
-            let kind = example.lines().nth(1).unwrap_or_default();
-            let seen = kinds.entry(kind).or_default();
-            *seen += 1;
-            if *seen <= SHOWN.div_ceil(self.unexplained.len().max(1)) {
-                let _ = writeln!(text, "{example}");
-            }
+        for example in self.examples.iter().take(SHOWN) {
+            let _ = writeln!(text, "{example}");
         }
         let _ = writeln!(text, "{:<11} {:>9}  response codes", "", "replies");
         for server in Server::ALL {
@@ -158,7 +152,7 @@ impl Report {
         }
         if !self.is_good() {
             let _ = writeln!(text, "\nunexplained");
-            for (kind, count) in &self.unexplained {
+            for (kind, count) in self.kinds() {
                 let _ = writeln!(text, "{count:>9}  {kind}");
             }
         }
@@ -201,9 +195,17 @@ impl Report {
             "servers": servers,
             "allowed": allowed,
             "unexplained": self.unexplained_queries,
-            "kinds": self.unexplained,
+            "kinds": self.kinds().into_iter().collect::<BTreeMap<_, _>>(),
             "examples": self.examples,
         })
+    }
+
+    fn kinds(&self) -> Vec<(String, u64)> {
+        let kind = |(good, field, server): &(bool, Field, Server)| {
+            let query = if *good { "a good query" } else { "a broken query" };
+            format!("{field}, {}, {query}", server.name())
+        };
+        self.unexplained.iter().map(|(key, count)| (kind(key), *count)).collect()
     }
 
     fn uses(&self, entry: usize, peer: Server) -> u64 {
