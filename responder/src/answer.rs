@@ -27,6 +27,7 @@ mod code {
     pub(super) const CLASS_IN: u16 = 1;
     pub(super) const TYPE_DNAME: u16 = 39;
     pub(super) const TYPE_OPT: u16 = 41;
+    pub(super) const TYPE_NXNAME: u16 = 128;
     pub(super) const TYPE_TKEY: u16 = 249;
     pub(super) const TYPE_TSIG: u16 = 250;
     pub(super) const TYPE_IXFR: u16 = 251;
@@ -100,7 +101,8 @@ fn limit(room: usize, edns: Option<Edns>, limits: Limits) -> usize {
 fn otherwise(zones: &Zones, reply: Reply<'_>) -> Outcome {
     let (query, name) = (reply.query, reply.name);
     match query.qtype {
-        code::TYPE_OPT | code::TYPE_TKEY | code::TYPE_TSIG => return reply.status(Rcode::FormErr),
+        // RFC 9824 section 3.5 says so of NXNAME; the others are no data either.
+        code::TYPE_OPT | code::TYPE_NXNAME | code::TYPE_TKEY | code::TYPE_TSIG => return reply.status(Rcode::FormErr),
         // Transfers come with a later version; until then they are refused, over UDP and TCP alike.
         code::TYPE_AXFR | code::TYPE_IXFR => return reply.status(Rcode::Refused),
         _ if query.qclass != code::CLASS_IN => return reply.status(Rcode::Refused),

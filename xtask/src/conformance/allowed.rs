@@ -5,7 +5,7 @@ use super::{
     compare::Field,
     data::Data,
     message::{AAAA, AD, ANY, AXFR, CD, CNAME, DNAME, IXFR, Message, NS, QR, Record, TC, is_within, u16_at},
-    query::{Asked, Query},
+    query::{Asked, Made, Mutation, Query},
     servers::Server,
 };
 
@@ -39,8 +39,10 @@ pub struct Entry {
 
 /// Types that are no data: OPT, TKEY, TSIG.
 const META: [u16; 3] = [41, 249, 250];
-/// Types that may stand beside a CNAME: RRSIG, NSEC.
-const BESIDE_CNAME: [u16; 2] = [46, 47];
+/// RRSIG and NSEC, which may stand beside a CNAME, and NSEC3, which has no name of its own.
+const BESIDE_CNAME: [u16; 3] = [46, 47, 50];
+/// Aliases that Knot follows.
+const KNOT_ALIASES: usize = 5;
 
 /// The list. The first entry that applies is the one that counts.
 pub const ALLOWED: &[Entry] = &[
@@ -80,6 +82,14 @@ pub const ALLOWED: &[Entry] = &[
         applies: |case| asks(case, &[128]) && rcode(case.ours) == Some(1),
     },
     Entry {
+        name: "QTYPEs nobody has assigned",
+        rule: "RFC 6895 section 3.1 sets 128 to 255 aside for QTYPEs and meta types; RFC 3597 section 3 treats unknown types alike, as ours does, and BIND takes these for broken",
+        applies: |case| {
+            let is_free = |asked: &Asked| (129..=248).contains(&asked.qtype);
+            case.peer == Server::Bind && rcode(case.theirs) == Some(1) && case.query.asked.as_ref().is_some_and(is_free)
+        },
+    },
+    Entry {
         name: "MAILA, MAILB as QTYPE",
         rule: "RFC 1035 section 3.2.3 has them as obsolete or experimental; code 4 (not implemented) is BIND's choice, no data is ours",
         applies: |case| asks(case, &[253, 254]) && rcode(case.theirs) == Some(4),
@@ -109,12 +119,49 @@ pub const ALLOWED: &[Entry] = &[
         },
     },
     Entry {
-        name: "RRSIG, NSEC of an alias",
-        rule: "RFC 4035 section 2.5 lets them stand beside CNAME; where they do not, RFC 1034 section 3.6.2 follows the alias. Knot and BIND never follow it for these types",
+        name: "RRSIG, NSEC, NSEC3 of an alias",
+        rule: "RFC 4035 section 2.5 lets RRSIG and NSEC stand beside CNAME; where they do not, RFC 1034 section 3.6.2 follows the alias. Knot and BIND never follow it for these, NSD for NSEC3",
         applies: |case| {
-            asks(case, &BESIDE_CNAME)
-                && case.peer != Server::Nsd
-                && case.ours.is_some_and(|ours| ours.answer.iter().any(|record| record.rtype == CNAME))
+            let unfollowed = if case.peer == Server::Nsd { &BESIDE_CNAME[2..] } else { &BESIDE_CNAME[..2] };
+            asks(case, unfollowed)
+                && case.ours.is_some_and(|ours| ours.is(TC) || ours.answer.iter().any(|record| record.rtype == CNAME))
+        },
+    },
+    Entry {
+        name: "long chain",
+        rule: "RFC 1034 section 3.6.2 restarts the query at each alias and section 5.2.2 has loops in mind, so that there is a limit; the client asks on. Knot's is lower",
+        applies: |case| {
+            case.peer == Server::Knot
+                && both(case).is_some_and(|(ours, theirs)| {
+                    let aliases = theirs.answer.iter().filter(|record| record.rtype == CNAME).count();
+                    aliases >= KNOT_ALIASES && theirs.answer.iter().all(|record| ours.answer.contains(record))
+                })
+        },
+    },
+    Entry {
+        name: "loop of aliases",
+        rule: "RFC 1034 section 3.6.2: software is not to fail at a loop, and may signal it. The loop is the signal of ours; others go round once more, and BIND adds SERVFAIL",
+        applies: |case| {
+            both(case).is_some_and(|(ours, theirs)| {
+                ours.rcode == 0
+                    && (is_loop(ours) || is_loop(theirs))
+                    && ours.answer.iter().all(|record| theirs.answer.contains(record))
+            })
+        },
+    },
+    Entry {
+        name: "names of the parent's zone",
+        rule: "RFC 1034 section 4.3.2 step 2: the nearest zone alone is searched. NSD takes names that the parent has below the child's apex for names of the child",
+        applies: |case| {
+            let is_hidden = |asked: &Asked| case.data.has_hidden_above(&asked.name);
+            case.peer == Server::Nsd && case.query.asked.as_ref().is_some_and(is_hidden)
+        },
+    },
+    Entry {
+        name: "size of a reply",
+        rule: "RFC 1035 section 4.1.4 leaves to the server how well it compresses. BIND keeps the zone's case of names and does not point at a question in another",
+        applies: |case| {
+            case.field == Field::Truncation && both(case).is_some_and(|(ours, theirs)| !ours.is(TC) && theirs.is(TC))
         },
     },
     Entry {
@@ -139,6 +186,24 @@ pub const ALLOWED: &[Entry] = &[
         applies: |case| case.query.asked.as_ref().is_some_and(|asked| asked.qclass != 1) && rcode(case.ours) == Some(5),
     },
     Entry {
+        name: "more than a query needs",
+        rule: "RFC 1035 section 4.1.1 gives AA, TC and RA a meaning in replies alone and wants Z zero, no RFC says what records in a query do: ours does without them, others reject or drop the query. NSD sends the flags back with an error",
+        applies: |case| {
+            is_odd(case)
+                && (rcode(case.theirs).is_none_or(|rcode| rcode == 1)
+                    || case.theirs.is_some_and(|theirs| is_error(theirs) && is_echo(case, theirs)))
+        },
+    },
+    Entry {
+        name: "data of EDNS options",
+        rule: "RFC 6891 section 6.1.2: options that are not known are ignored, and ours knows none of these; those who know client subnet or cookies check them (RFC 7871 section 7.1)",
+        applies: |case| {
+            let changed = case.query.made == Made::Mutated(Mutation::Bits);
+            let edns = case.query.asked.as_ref().and_then(|asked| asked.edns.as_ref());
+            changed && rcode(case.theirs) == Some(1) && edns.is_some_and(|edns| !edns.options.is_empty())
+        },
+    },
+    Entry {
         name: "no reply to what is broken",
         rule: "RFC 1035 section 4.1.1 has codes for it and demands none to be sent (section 4.2.1: UDP is not reliable); to a response nothing may be sent (RFC 5625 section 4)",
         applies: |case| {
@@ -146,7 +211,7 @@ pub const ALLOWED: &[Entry] = &[
                 && case.field == Field::Silence
                 && match case.ours {
                     None => sent_bits(case) & QR != 0 || case.query.bytes.len() < 12,
-                    Some(ours) => is_error(ours) || is_odd(case),
+                    Some(ours) => is_error(ours),
                 }
         },
     },
@@ -196,10 +261,15 @@ fn is_error(reply: &Message) -> bool {
     [1, 4, 5, 9, 16].contains(&reply.rcode) && reply.answer.is_empty() && reply.authority.is_empty()
 }
 
-/// A query with more in it than it needs, which can be answered all the same: records, or flags that only replies have.
+/// A query with more in it than it needs: records, or flags that only replies have.
 fn is_odd(case: &Case<'_>) -> bool {
-    let bytes = &case.query.bytes;
-    Message::read(bytes).is_ok_and(|query| u16_at(bytes, 4) == Some(1) && query.bits & (QR | 0x7800) == 0)
+    case.query.asked.as_ref().is_some_and(|asked| asked.odd)
+}
+
+/// True where an error differs from ours in flags that the query had.
+fn is_echo(case: &Case<'_>, theirs: &Message) -> bool {
+    [Field::Authority, Field::Truncation, Field::Bits].contains(&case.field)
+        && case.ours.is_some_and(|ours| (ours.bits ^ theirs.bits) & !sent_bits(case) & !0xf == 0)
 }
 
 fn is_one_set_or_cut(reply: &Message) -> bool {
@@ -208,6 +278,20 @@ fn is_one_set_or_cut(reply: &Message) -> bool {
     sets.retain(|(_, rtype)| ![CNAME, DNAME].contains(rtype));
     sets.dedup();
     sets.len() <= 1
+}
+
+/// True where the answer is aliases alone, and they lead back to one of them.
+fn is_loop(reply: &Message) -> bool {
+    let next = |name: &[u8]| reply.answer.iter().find(|record| record.rtype == CNAME && record.owner == name);
+    let is_on_loop = |start: &Record| {
+        let mut at = Some(start);
+        // As many steps as there are records lead round any loop.
+        reply.answer.iter().any(|_| {
+            at = at.and_then(|alias| next(&alias.data));
+            at.is_some_and(|alias| alias.owner == start.owner)
+        })
+    };
+    reply.answer.iter().all(|record| [CNAME, DNAME].contains(&record.rtype)) && reply.answer.iter().any(is_on_loop)
 }
 
 /// True where an alias in the answer leads from one of our zones to another.
@@ -291,6 +375,21 @@ mod tests {
     }
 
     #[test]
+    fn a_chain_is_no_loop() {
+        let alias = |owner: &str, to: &str| Record {
+            owner: name_from(owner),
+            rtype: CNAME,
+            class: 1,
+            ttl: 1,
+            data: name_from(to),
+        };
+        let reply = |answer: Vec<Record>| Message { answer, ..message(0) };
+        assert!(!is_loop(&reply(vec![alias("a", "b"), alias("b", "c")])));
+        assert!(is_loop(&reply(vec![alias("a", "b"), alias("b", "c"), alias("c", "b")])));
+        assert!(is_loop(&reply(vec![alias("a", "a")])));
+    }
+
+    #[test]
     fn only_one_rrset_answers_any() {
         let mut one = message(0);
         let record = |rtype| Record { owner: name_from("a.example"), rtype, class: 1, ttl: 1, data: vec![] };
@@ -304,6 +403,7 @@ mod tests {
     #[test]
     fn what_is_broken_may_be_told_in_many_ways() {
         let mut broken = asking(SOA);
+        // A byte behind the end.
         broken.bytes.push(0);
         broken.asked = query::asked(&broken.bytes);
         let name = allowed(&broken, Server::Knot, Field::Rcode, &message(1), &message(0));

@@ -21,6 +21,10 @@ pub struct Data {
     records: HashSet<Record>,
     /// A and AAAA records by owner.
     addresses: BTreeMap<Vec<u8>, Vec<Record>>,
+    /// Names with the apex of the zone that has them.
+    owners: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Names that a zone has although they are another's.
+    hidden: BTreeSet<Vec<u8>>,
 }
 
 impl Data {
@@ -32,6 +36,7 @@ impl Data {
             let records = records(&apex).with_context(|| format!("transferring {}", zone.name))?;
             data.add(&apex, records);
         }
+        data.find_hidden();
         Ok(data)
     }
 
@@ -43,11 +48,24 @@ impl Data {
                 self.names.entry(above.to_vec()).or_default();
             }
             self.names.entry(record.owner.clone()).or_default().insert(record.rtype);
+            self.owners.push((record.owner.clone(), apex.to_vec()));
             if [A, AAAA].contains(&record.rtype) {
                 self.addresses.entry(record.owner.clone()).or_default().push(record.clone());
             }
             self.records.insert(record);
         }
+    }
+
+    fn find_hidden(&mut self) {
+        let owners = std::mem::take(&mut self.owners);
+        let hidden = owners.into_iter().filter(|(name, apex)| self.zone_of(name) != Some(apex.as_slice()));
+        self.hidden = hidden.map(|(name, _)| name).collect();
+    }
+
+    /// True where the name, or one above it, is in a zone although a nearer zone of ours hides it.
+    #[must_use]
+    pub fn has_hidden_above(&self, name: &[u8]) -> bool {
+        suffixes(name).any(|name| self.hidden.contains(name))
     }
 
     /// True for a record as it stands in a zone.

@@ -8,8 +8,10 @@ use std::{
 
 use anyhow::Context as _;
 
-/// Queries on their way at a time. More than there are unanswered ones in a batch, or those would hold up the rest.
-const WINDOW: usize = 400;
+/// Queries on their way at a time; more would overflow a server's socket.
+const WINDOW: usize = 150;
+/// Nothing has come for so long: those on their way are not answered, and the next are sent.
+const STALLED: Duration = Duration::from_millis(30);
 /// Nothing has come for so long: what is missing was not answered, or was lost. The second time is for the lost.
 const QUIET: [Duration; 2] = [Duration::from_millis(200), Duration::from_millis(600)];
 /// How long a reply over TCP may take.
@@ -41,7 +43,7 @@ pub fn udp(server: SocketAddr, queries: &[Vec<u8>], first_id: u16) -> anyhow::Re
             if on_the_way == 0 {
                 break;
             }
-            socket.set_read_timeout(Some(quiet))?;
+            socket.set_read_timeout(Some(if waiting.is_empty() { quiet } else { STALLED }))?;
             let len = match socket.recv(&mut buffer) {
                 Ok(len) => len,
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {

@@ -400,7 +400,12 @@ fn names_in(rtype: u16) -> Option<(usize, usize)> {
 fn data(bytes: &[u8], start: usize, rtype: u16) -> Option<Vec<u8>> {
     let whole = bytes.get(start..)?;
     // NAPTR has three strings before its name (RFC 3403 section 4.1).
-    let shape = if rtype == 35 { naptr_name(whole).map(|skip| (skip, 1)) } else { names_in(rtype) };
+    let shape = match rtype {
+        35 => naptr_name(whole).map(|skip| (skip, 1)),
+        // IPSECKEY's gateway may be a name (RFC 4025 section 2.5).
+        45 if whole.get(1) == Some(&3) => Some((3, 1)),
+        _ => names_in(rtype),
+    };
     let Some((skip, names)) = shape.filter(|_| !whole.is_empty()) else { return Some(whole.to_vec()) };
     let mut data = whole.get(..skip)?.to_vec();
     let mut at = start + skip;

@@ -16,7 +16,7 @@ use super::{
 /// Unexplained differences that are told in full.
 const SHOWN: usize = 12;
 /// Of each kind that are kept for the file.
-const EXAMPLES: u64 = 20;
+const EXAMPLES: u64 = 600;
 
 /// Counts of a run.
 #[derive(Debug)]
@@ -202,7 +202,7 @@ impl Report {
 
     fn kinds(&self) -> Vec<(String, u64)> {
         let kind = |(good, field, server): &(bool, Field, Server)| {
-            let query = if *good { "a good query" } else { "a broken query" };
+            let query = if *good { "a query" } else { "a broken query" };
             format!("{field}, {}, {query}", server.name())
         };
         self.unexplained.iter().map(|(key, count)| (kind(key), *count)).collect()

@@ -312,6 +312,7 @@ fn bind(zones: &[ZoneFile], home: &Path) -> String {
     empty-zones-enable no;
     minimal-responses no-auth;
     minimal-any no;
+    zero-no-soa-ttl no;
     max-udp-size {PAYLOAD_MAX};
     edns-udp-size {PAYLOAD_MAX};
     answer-cookie no;
