@@ -16,7 +16,7 @@ use super::{
 /// Unexplained differences that are told in full.
 const SHOWN: usize = 12;
 /// Of each kind that are kept for the file.
-const EXAMPLES: u64 = 600;
+const EXAMPLES: u64 = 20;
 
 /// Counts of a run.
 #[derive(Debug)]
