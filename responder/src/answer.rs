@@ -10,6 +10,8 @@
 //!
 //! Pure: no allocation, no I/O, no clock, and no panic for any bytes. What it does not do: DNSSEC, zone transfers, NOTIFY, updates.
 
+mod follow;
+
 use crate::{
     counters::DropReason,
     wire::{
@@ -25,6 +27,7 @@ use crate::{
 /// QTYPEs and classes with a meaning here.
 mod code {
     pub(super) const CLASS_IN: u16 = 1;
+    pub(super) const TYPE_CNAME: u16 = 5;
     pub(super) const TYPE_DNAME: u16 = 39;
     pub(super) const TYPE_OPT: u16 = 41;
     pub(super) const TYPE_NXNAME: u16 = 128;
@@ -122,7 +125,7 @@ fn otherwise(zones: &Zones, reply: Reply<'_>) -> Outcome {
             Some(referral) => reply.answer(referral, length - node.name().len()),
             None => reply.status(Rcode::ServFail),
         },
-        Found::Dname(node) => reply.rewrite(node),
+        Found::Dname(node) => follow::rewrite(zones, reply, node),
         Found::NoName(zone) => reply.no_name(zones, zone),
         Found::NotOurs => reply.status(Rcode::Refused),
     }
@@ -264,45 +267,6 @@ impl Reply<'_> {
         }
         let counts = Counts { authority: 1, ..Counts::default() };
         self.finish(rcode, true, false, counts, end)
-    }
-
-    /// Rewrites a name below a DNAME (RFC 6672 section 3.2): the DNAME record, and a CNAME made from it. The client asks on by itself.
-    fn rewrite(self, node: Node<'_>) -> Outcome {
-        let Some(dname) = node.answer(code::TYPE_DNAME) else { return self.status(Rcode::ServFail) };
-        let record = dname.bytes();
-        // Owner, a pointer or the root; type, class, TTL, length; the target, never compressed (RFC 6672 section 2.5).
-        let owner_len = if record.first() == Some(&0) { 1 } else { 2 };
-        let (Some(ttl), Some(target)) = (record.get(owner_len + 4..owner_len + 8), record.get(owner_len + 10..)) else {
-            return self.status(Rcode::ServFail);
-        };
-        let name = self.name.bytes();
-        let kept_len = name.len() - node.name().len();
-        let shift = kept_len;
-        let alias_len = kept_len + target.len();
-        let too_long = alias_len > NAME_MAX;
-        let start = self.query.question_end;
-        let cname_at = start + record.len();
-        let end = if too_long { cname_at } else { cname_at + 12 + alias_len };
-        if end + self.opt_len() > self.limit {
-            return self.truncated(true);
-        }
-        // The kept labels in the case in which they were asked.
-        let mut kept = [0; NAME_MAX];
-        let asked = &self.message[HEADER_LEN..HEADER_LEN + kept_len];
-        kept[..kept_len].copy_from_slice(asked);
-        let Some(sections) = self.message.get_mut(start..end) else { return Outcome::Drop(DropReason::NoRoom) };
-        sections[..record.len()].copy_from_slice(record);
-        move_pointers(&mut sections[..record.len()], dname, shift);
-        if too_long {
-            return self.finish(Rcode::YxDomain, true, false, Counts { answer: 1, ..Counts::default() }, end);
-        }
-        let cname = &mut sections[record.len()..];
-        cname[..6].copy_from_slice(&[0xc0, 12, 0, 5, 0, 1]);
-        cname[6..10].copy_from_slice(ttl);
-        cname[10..12].copy_from_slice(&u16::try_from(alias_len).unwrap_or(0).to_be_bytes());
-        cname[12..12 + kept_len].copy_from_slice(&kept[..kept_len]);
-        cname[12 + kept_len..].copy_from_slice(target);
-        self.finish(Rcode::NoError, true, false, Counts { answer: 2, ..Counts::default() }, end)
     }
 
     /// No records: the client is to ask again over TCP (RFC 2181 section 9).

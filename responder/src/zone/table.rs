@@ -24,6 +24,7 @@ const NODE_HEAD: usize = 8;
 const ANSWER_LEN: usize = 20;
 const AA: u8 = 0x80;
 const NXDOMAIN: u8 = Rcode::NxDomain as u8;
+const YXDOMAIN: u8 = Rcode::YxDomain as u8;
 const UNIT: usize = 8;
 
 /// What kind of name a node is.
@@ -245,6 +246,7 @@ impl<'a> Answer<'a> {
     pub(crate) fn rcode(self) -> Rcode {
         match self.head[2] & !AA {
             NXDOMAIN => Rcode::NxDomain,
+            YXDOMAIN => Rcode::YxDomain,
             _ => Rcode::NoError,
         }
     }
