@@ -380,7 +380,9 @@ fn record(bytes: &[u8], at: &mut usize) -> Option<Record> {
     let start = *at + 10;
     let end = start + usize::from(u16_at(bytes, *at + 8)?);
     *at = end;
-    let data = data(bytes.get(..end)?, start, rtype)?;
+    let whole = bytes.get(..end)?;
+    // What should be a name and is none is compared as it stands.
+    let data = data(whole, start, rtype).unwrap_or_else(|| whole[start..].to_vec());
     Some(Record { owner, rtype, class, ttl, data })
 }
 
