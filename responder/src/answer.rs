@@ -3,7 +3,7 @@
 //! All answers were rendered when the zones were loaded. What is left is to find the right one and to copy it behind the question:
 //!
 //! - The QNAME exists: its node has the answer for the QTYPE, or an alias or referral for all types, or there is no data.
-//! - It does not: walking down from the zone's apex shows a zone cut (referral), a DNAME (rewrite), a wildcard, or nothing (NXDOMAIN).
+//! - It does not: walking down from the zone's apex shows a zone cut (referral), a DNAME (`follow`), a wildcard, or nothing (NXDOMAIN).
 //!
 //! An answer was rendered for some name, and is used behind a QNAME that is that name or has it (or its parent, for a wildcard) as a suffix.
 //! The question is then longer by the difference in length, and so every compression pointer moves by just that difference.

@@ -1,6 +1,10 @@
 //! Queries: every name of the zones with every type, their neighbours, EDNS in all variants, and packets that no client should send.
 
+mod mutation;
+
 use std::{collections::BTreeSet, fmt};
+
+pub use mutation::{MUTATIONS, Mutation};
 
 use super::{
     data::Data,
@@ -111,41 +115,6 @@ const EDNS: [Edns; 10] = [
     Edns::Two,
 ];
 
-/// What was changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mutation {
-    /// Single bits behind the ID.
-    Bits,
-    /// The end is missing.
-    CutShort,
-    /// A count says something else.
-    Counts,
-    /// Another opcode.
-    Opcode,
-    /// QR, AA, TC, RA or Z set.
-    Header,
-    /// Another class.
-    Class,
-    /// Bytes behind the end.
-    Trailing,
-    /// A second question.
-    TwoQuestions,
-    /// A record that a query need not carry.
-    Record,
-}
-
-const MUTATIONS: [Mutation; 9] = [
-    Mutation::Bits,
-    Mutation::CutShort,
-    Mutation::Counts,
-    Mutation::Opcode,
-    Mutation::Header,
-    Mutation::Class,
-    Mutation::Trailing,
-    Mutation::TwoQuestions,
-    Mutation::Record,
-];
-
 /// Makes queries, as many as asked for.
 #[derive(Debug)]
 pub struct Queries {
@@ -210,7 +179,7 @@ impl Iterator for Queries {
         let mut query = self.good();
         if self.random.one_in(MUTATED_ONE_IN) {
             let mutation = *self.random.pick(&MUTATIONS);
-            mutate(&mut self.random, mutation, &mut query.bytes);
+            mutation.apply(&mut self.random, &mut query.bytes);
             query.made = Made::Mutated(mutation);
             query.tcp = false;
             query.asked = asked(&query.bytes);
@@ -349,69 +318,6 @@ fn label(random: &mut Random) -> Vec<u8> {
     random.pick(&[&b"a"[..], b"b", b"www", b"x1", b"_tcp", b"ns1", b"zz", b"nosuch", b"*"]).to_vec()
 }
 
-fn mutate(random: &mut Random, mutation: Mutation, bytes: &mut Vec<u8>) {
-    let set = |bytes: &mut Vec<u8>, at: usize, value: u16| bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
-    match mutation {
-        Mutation::Bits => {
-            for _ in 0..=random.below(4) {
-                let at = 2 + random.below(bytes.len() - 2);
-                bytes[at] ^= 1 << random.below(8);
-            }
-        }
-        Mutation::CutShort => bytes.truncate(2 + random.below(bytes.len() - 2)),
-        Mutation::Counts => {
-            let at = *random.pick(&[4, 6, 8, 10]);
-            let value = *random.pick(&[0, 1, 2, 3, 255, 65_535]);
-            set(bytes, at, value);
-        }
-        Mutation::Opcode => bytes[2] = bytes[2] & 0x87 | (1 + random.byte() % 15) << 3,
-        Mutation::Header => {
-            let bits = u16_at(bytes, 2).unwrap_or(0) | random.pick(&[QR, message::AA, message::TC, 0x80, 0x40, 3]);
-            set(bytes, 2, bits);
-        }
-        Mutation::Class => {
-            let class = *random.pick(&[0, 3, 4, 254, 255, 4242]);
-            if let Some(end) = question_end(bytes) {
-                set(bytes, end - 2, class);
-            }
-            if class == 3 && random.one_in(2) {
-                let name = message::name_from(random.pick::<&str>(&[
-                    "version.bind",
-                    "id.server",
-                    "hostname.bind",
-                    "version.server",
-                ]));
-                *bytes = packet(0, &name, message::TXT, Edns::None);
-                let end = bytes.len();
-                set(bytes, end - 2, 3);
-            }
-        }
-        Mutation::Trailing => bytes.extend((0..=random.below(20)).map(|_| random.byte())),
-        Mutation::TwoQuestions => {
-            if let Some(end) = question_end(bytes) {
-                let question = bytes[12..end].to_vec();
-                bytes.splice(end..end, question);
-                set(bytes, 4, 2);
-            }
-        }
-        Mutation::Record => {
-            if let Some(end) = question_end(bytes) {
-                let section = random.below(3);
-                bytes.splice(end..end, *b"\xc0\x0c\0\x01\0\x01\0\0\0\x01\0\x04abcd");
-                let at = 6 + 2 * section;
-                let count = u16_at(bytes, at).unwrap_or(0) + 1;
-                set(bytes, at, count);
-            }
-        }
-    }
-}
-
-fn question_end(bytes: &[u8]) -> Option<usize> {
-    let mut at = message::HEADER_LEN;
-    message::name(bytes, &mut at)?;
-    Some(at + 4).filter(|end| *end <= bytes.len())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -465,7 +371,7 @@ mod tests {
         for mutation in MUTATIONS.into_iter().filter(|mutation| ![Mutation::Class, Mutation::Bits].contains(mutation)) {
             let mut bytes = packet(0, &name, ANY, Edns::None);
             let good = bytes.clone();
-            mutate(&mut random, mutation, &mut bytes);
+            mutation.apply(&mut random, &mut bytes);
             assert!(bytes == good || asked(&bytes).is_none_or(|asked| asked.odd), "{mutation:?}");
         }
     }
