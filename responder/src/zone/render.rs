@@ -172,14 +172,7 @@ fn aliased(first: &Checked<'_>, owner: &[u8], alias: &Record, all: &[Checked<'_>
             target = new;
             continue;
         }
-        let sets: Vec<&[Record]> = match &found {
-            Found::Owner(end) | Found::Wildcard(end) => zone.sets(end).collect(),
-            // RFC 4035 section 3.1.4.1: of a delegated name, DS is answered on this side.
-            Found::Below(cut) if zone.name(cut) == target => {
-                zone.sets(cut).filter(|set| set[0].rtype == TYPE_DS).collect()
-            }
-            _ => vec![],
-        };
+        let sets: Vec<&[Record]> = end.map(|end| zone.sets(end).collect()).unwrap_or_default();
         for set in sets {
             let mut sections = base(&chain);
             // What is too large beside the chain the client gets when it asks on.
@@ -189,10 +182,13 @@ fn aliased(first: &Checked<'_>, owner: &[u8], alias: &Record, all: &[Checked<'_>
             }
             answers.push((set[0].rtype, sections.finish(Rcode::NoError, true)));
         }
-        if target == zone.content.apex
-            && let Some(parent) = suffixes(&target).nth(1).and_then(|above| zone_of(above, all))
-        {
-            // RFC 4035 section 3.1.4.1, as above.
+        // RFC 4035 section 3.1.4.1: of a delegated name, and of a child's apex, DS is answered on the parent's side.
+        let parent = match found {
+            Found::Below(cut) if zone.name(cut) == target => Some(zone),
+            _ if target == zone.content.apex => suffixes(&target).nth(1).and_then(|above| zone_of(above, all)),
+            _ => None,
+        };
+        if let Some(parent) = parent {
             answers.retain(|(rtype, _)| *rtype != TYPE_DS);
             let set = parent.owner(&target).map(|owner| parent.set(owner, TYPE_DS)).unwrap_or_default();
             let mut sections = base(&chain);

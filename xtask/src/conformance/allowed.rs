@@ -178,6 +178,17 @@ pub const ALLOWED: &[Entry] = &[
         },
     },
     Entry {
+        name: "child without delegation",
+        rule: "RFC 8020 section 2: NXDOMAIN says that nothing is below the name. A zone that is served is, also where its parent does not delegate it: no DS, and no NXDOMAIN",
+        applies: |case| {
+            asks(case, &[DS])
+                && case.field == Field::Rcode
+                && rcode(case.ours) == Some(0)
+                && rcode(case.theirs) == Some(3)
+                && case.query.asked.as_ref().is_some_and(|asked| case.data.apexes.contains(&asked.name))
+        },
+    },
+    Entry {
         name: "RCODE of what is truncated",
         rule: "RFC 2181 section 9: a reply with TC is ignored, and asked for again over TCP, where its code is compared",
         applies: |case| case.field == Field::Rcode && case.ours.is_some_and(|ours| ours.is(TC)),
@@ -227,7 +238,10 @@ pub const ALLOWED: &[Entry] = &[
     Entry {
         name: "class that is not served",
         rule: "RFC 1035 section 4.1.1: code 5 is for policy, and ours serves IN alone. What is told of an error beside its code is free",
-        applies: |case| case.query.asked.as_ref().is_some_and(|asked| asked.qclass != 1) && rcode(case.ours) == Some(5),
+        applies: |case| {
+            case.query.asked.as_ref().is_some_and(|asked| asked.qclass != 1)
+                && rcode(case.ours).is_some_and(|rcode| [5, 16].contains(&rcode))
+        },
     },
     Entry {
         name: "more than a query needs",
