@@ -191,7 +191,9 @@ pub const ALLOWED: &[Entry] = &[
     Entry {
         name: "RCODE of what is truncated",
         rule: "RFC 2181 section 9: a reply with TC is ignored, and asked for again over TCP, where its code is compared",
-        applies: |case| case.field == Field::Rcode && case.ours.is_some_and(|ours| ours.is(TC)),
+        applies: |case| {
+            case.field == Field::Rcode && both(case).is_some_and(|(ours, theirs)| ours.is(TC) || theirs.is(TC))
+        },
     },
     Entry {
         name: "size of a rewritten answer",
@@ -230,7 +232,7 @@ pub const ALLOWED: &[Entry] = &[
     },
     Entry {
         name: "additional data",
-        rule: "RFC 1034 section 4.3.2 step 6 leaves to the server what else is useful; RFC 2181 section 9: what does not fit there is left out. Glue of a referral is not meant, and ours must be true",
+        rule: "RFC 1034 section 4.3.2 step 6 leaves to the server what else is useful; RFC 2181 section 9: what does not fit there is left out. Glue of a referral is not meant, unless it was made from a wildcard (RFC 4592 section 2.2.1: nothing is made below a delegation), and ours must be true",
         applies: |case| {
             case.field == Field::Additional && both(case).is_some_and(|(ours, theirs)| is_optional(case, ours, theirs))
         },
@@ -387,7 +389,8 @@ fn is_optional(case: &Case<'_>, ours: &Message, theirs: &Message) -> bool {
     };
     let more = only(ours, theirs);
     let less = only(theirs, ours);
-    more.iter().all(|record| is_true(case, record)) && !less.iter().any(|record| Data::is_needed_glue(theirs, record))
+    more.iter().all(|record| is_true(case, record))
+        && !less.iter().any(|record| case.data.has(record) && Data::is_needed_glue(theirs, record))
 }
 
 /// An address of the zones.

@@ -83,7 +83,20 @@ fn glue_is_not_optional() {
     with.authority.push(record("a.example", NS, name_from("ns.a.example")));
     with.additional.push(record("ns.a.example", 1, vec![1, 2, 3, 4]));
     let without = Message { additional: vec![], ..with.clone() };
-    assert_eq!(allowed(&asking(1), Server::Nsd, Field::Additional, &without, &with), None);
+    let mut data = Data::default();
+    data.add(&name_from("example"), with.additional.clone());
+    let query = asking(1);
+    let case = Case {
+        query: &query,
+        peer: Server::Nsd,
+        field: Field::Additional,
+        ours: Some(&without),
+        theirs: Some(&with),
+        data: &data,
+    };
+    assert_eq!(find(&case), None);
+    let made = Data::default();
+    assert!(find(&Case { data: &made, ..case }).is_some(), "no zone has it: it was made from a wildcard");
 }
 
 #[test]
