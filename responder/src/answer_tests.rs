@@ -567,6 +567,22 @@ fn dname_is_followed() {
     );
 }
 
+/// RFC 2181 section 5: a DNAME that leads to its own owner is in the answer once, also behind an alias.
+#[test]
+fn no_dname_is_sent_twice() {
+    let zones = zone("example.com", "b.x 60 DNAME x\nto CNAME b.b.x\n");
+    const DNAME: &str = "an b.x.example.com 60 DNAME x.example.com.";
+    const CNAME: &str = "an b.b.x.example.com 60 CNAME b.x.example.com.";
+    const TO: &str = "an to.example.com 3600 CNAME b.b.x.example.com.";
+    check(
+        &zones,
+        &[
+            ("b.b.x.example.com DNAME", &["NOERROR aa", DNAME, CNAME]),
+            ("to.example.com DNAME", &["NOERROR aa", TO, DNAME, CNAME]),
+        ],
+    );
+}
+
 /// RFC 4035 section 3.1.4.1: DS is the parent's also where an alias leads to the child's apex.
 #[test]
 fn ds_behind_an_alias_is_the_parents() {

@@ -86,6 +86,8 @@ impl Growing<'_> {
                 break;
             }
             match find(zones, &self.name) {
+                // The DNAME that was asked for is there already, and no record is sent twice (RFC 2181 section 5).
+                Found::Exact(node) if qtype == code::TYPE_DNAME && seen.contains(&node.name()) => break,
                 Found::Exact(node) | Found::Wildcard(node) => {
                     let Some(answer) = typed(node, qtype) else {
                         return self.negative(zones, node.zone(), Rcode::NoError);

@@ -175,8 +175,10 @@ fn aliased(first: &Checked<'_>, owner: &[u8], alias: &Record, all: &[Checked<'_>
         let sets: Vec<&[Record]> = end.map(|end| zone.sets(end).collect()).unwrap_or_default();
         for set in sets {
             let mut sections = base(&chain);
+            // A DNAME may have been on the way here, and no record is sent twice (RFC 2181 section 5).
+            let is_there = set[0].rtype == TYPE_DNAME && seen.contains(&target);
             // What is too large beside the chain the client gets when it asks on.
-            if sections.fits(zone, &target, set, SECTIONS_MAX) {
+            if !is_there && sections.fits(zone, &target, set, SECTIONS_MAX) {
                 sections.answer_set(zone, &target, set);
                 sections.addresses_for(zone, set);
             }
