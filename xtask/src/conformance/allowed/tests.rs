@@ -105,3 +105,12 @@ fn every_entry_names_its_rule() {
         assert!(entry.rule.contains("RFC"), "{}", entry.name);
     }
 }
+
+#[test]
+fn only_the_others_may_send_a_record_twice() {
+    let record = Record { owner: name_from("a.example"), rtype: DNAME, class: 1, ttl: 1, data: name_from("example") };
+    let once = Message { answer: vec![record.clone()], ..message(0) };
+    let twice = Message { answer: vec![record.clone(), record], ..message(0) };
+    assert_eq!(allowed(&asking(DNAME), Server::Knot, Field::Answer, &once, &twice), Some("record sent twice"));
+    assert_eq!(allowed(&asking(DNAME), Server::Knot, Field::Answer, &twice, &once), None);
+}
