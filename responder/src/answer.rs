@@ -3,7 +3,7 @@
 //! All answers were rendered when the zones were loaded. What is left is to find the right one and to copy it behind the question:
 //!
 //! - The QNAME exists: its node has the answer for the QTYPE, or an alias or referral for all types, or there is no data.
-//! - It does not: the nearest name above it that does shows a zone cut (referral), a DNAME (rewrite), a wildcard, or nothing (NXDOMAIN).
+//! - It does not: the nearest name above it that does shows a zone cut (referral), a DNAME (`follow`), a wildcard, or nothing (NXDOMAIN).
 //!
 //! An answer was rendered for some name, and is used behind a QNAME that is that name or has it (or its parent, for a wildcard) as a suffix.
 //! The question is then longer by the difference in length, and so every compression pointer moves by just that difference.
@@ -13,6 +13,7 @@
 mod asked;
 mod edns;
 pub mod finished;
+mod follow;
 mod made;
 pub mod policy;
 
@@ -24,7 +25,7 @@ use crate::{
     counters::DropReason,
     wire::{
         message::{Counts, Edns, HEADER_LEN, OPT_LEN, Query, Rcode, Reject, opt, write_header},
-        name::{AnyRoom, NAME_MAX, Name, ShortRoom},
+        name::{AnyRoom, Name, ShortRoom},
     },
     zone::{
         Zones,
@@ -38,6 +39,7 @@ mod code {
     pub(super) const TYPE_CNAME: u16 = 5;
     pub(super) const TYPE_DNAME: u16 = 39;
     pub(super) const TYPE_OPT: u16 = 41;
+    pub(super) const TYPE_NXNAME: u16 = 128;
     pub(super) const TYPE_TKEY: u16 = 249;
     pub(super) const TYPE_TSIG: u16 = 250;
     pub(super) const TYPE_IXFR: u16 = 251;
@@ -149,7 +151,8 @@ fn limit(room: usize, edns: Option<Edns>, limits: Limits) -> usize {
 fn otherwise(zones: &Zones, mut reply: Reply<'_>, hashes: &[u64]) -> Outcome {
     let (query, name) = (reply.query, reply.name);
     match query.qtype {
-        code::TYPE_OPT | code::TYPE_TKEY | code::TYPE_TSIG => return reply.status(Rcode::FormErr),
+        // RFC 9824 section 3.5 says so of NXNAME; the others are no data either.
+        code::TYPE_OPT | code::TYPE_NXNAME | code::TYPE_TKEY | code::TYPE_TSIG => return reply.status(Rcode::FormErr),
         // Transfers come with a later version; until then they are refused, over UDP and TCP alike.
         code::TYPE_AXFR | code::TYPE_IXFR => return reply.refused(Reason::NotSupported),
         _ if query.qclass != code::CLASS_IN => return reply.other_class(),
@@ -172,7 +175,7 @@ fn otherwise(zones: &Zones, mut reply: Reply<'_>, hashes: &[u64]) -> Outcome {
             Some(referral) => (referral, length - node.name().len()),
             None => return reply.not_ready(),
         },
-        Found::Dname(node) => return reply.rewrite(node),
+        Found::Dname(node) => return follow::rewrite(zones, reply, node),
         Found::NoName(zone) => return reply.no_name(zones, zone),
         Found::NotOurs => return reply.refused(Reason::NotAuthoritative),
     };
@@ -298,45 +301,6 @@ impl<'a> Reply<'a> {
         }
         let counts = Counts { authority: 1, ..Counts::default() };
         self.finish(rcode, true, false, counts, end)
-    }
-
-    /// Rewrites a name below a DNAME (RFC 6672 section 3.2): the DNAME record, and a CNAME made from it. The client asks on by itself.
-    fn rewrite(self, node: Node<'_>) -> Outcome {
-        let Some(dname) = node.answer(code::TYPE_DNAME) else { return self.not_ready() };
-        let record = dname.bytes();
-        // Owner, a pointer or the root; type, class, TTL, length; the target, never compressed (RFC 6672 section 2.5).
-        let owner_len = if record.first() == Some(&0) { 1 } else { 2 };
-        let (Some(ttl), Some(target)) = (record.get(owner_len + 4..owner_len + 8), record.get(owner_len + 10..)) else {
-            return self.not_ready();
-        };
-        let name = self.name.bytes();
-        let kept_len = name.len() - node.name().len();
-        let shift = kept_len;
-        let alias_len = kept_len + target.len();
-        let too_long = alias_len > NAME_MAX;
-        let start = self.query.question_end;
-        let cname_at = start + record.len();
-        let end = if too_long { cname_at } else { cname_at + 12 + alias_len };
-        if end + self.opt_len() > self.limit {
-            return self.truncated(true);
-        }
-        // The kept labels in the case in which they were asked.
-        let mut kept = [0; NAME_MAX];
-        let asked = &self.message[HEADER_LEN..HEADER_LEN + kept_len];
-        kept[..kept_len].copy_from_slice(asked);
-        let Some(sections) = self.message.get_mut(start..end) else { return Outcome::Drop(DropReason::NoRoom) };
-        sections[..record.len()].copy_from_slice(record);
-        move_pointers(&mut sections[..record.len()], dname, shift);
-        if too_long {
-            return self.finish(Rcode::YxDomain, true, false, Counts { answer: 1, ..Counts::default() }, end);
-        }
-        let cname = &mut sections[record.len()..];
-        cname[..6].copy_from_slice(&[0xc0, 12, 0, 5, 0, 1]);
-        cname[6..10].copy_from_slice(ttl);
-        cname[10..12].copy_from_slice(&u16::try_from(alias_len).unwrap_or(0).to_be_bytes());
-        cname[12..12 + kept_len].copy_from_slice(&kept[..kept_len]);
-        cname[12 + kept_len..].copy_from_slice(target);
-        self.finish(Rcode::NoError, true, false, Counts { answer: 2, ..Counts::default() }, end)
     }
 
     /// No records: the client is to ask again over TCP (RFC 2181 section 9).

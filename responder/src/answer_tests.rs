@@ -302,7 +302,15 @@ fn aliases() {
             ),
             ("x.alias.example.com TXT", &["NOERROR aa", "an x.alias.example.com 3600 CNAME www.example.com.", SOA]),
             ("ent.example.com A", &["NOERROR aa", "an ent.example.com 3600 CNAME e.example.com.", SOA]),
-            ("under.example.com A", &["NOERROR aa", "an under.example.com 3600 CNAME x.dname.example.com."]),
+            (
+                "under.example.com A",
+                &[
+                    "NOERROR aa",
+                    "an under.example.com 3600 CNAME x.dname.example.com.",
+                    "an dname.example.com 3600 DNAME example.net.",
+                    "an x.dname.example.com 3600 CNAME x.example.net.",
+                ],
+            ),
         ],
     );
 }
@@ -443,4 +451,151 @@ fn dname() {
     // At the root of all names the owner of the record is no pointer.
     let zones = Zones::from_text(".", b". 60 SOA . . 1 2 3 4 5\n. 60 NS a.example.\n. 60 DNAME example.\n").unwrap();
     check(&zones, &[("x.y A", &["NOERROR aa", "an . 60 DNAME example.", "an x.y 60 CNAME x.y.example."])]);
+}
+
+/// RFC 6672 section 3.2: the new name is looked up as if it had been asked, in the case it was asked in, in all our zones.
+#[test]
+fn dname_is_followed() {
+    let zones = zones(&[
+        (
+            "example.com",
+            "d 60 DNAME t\nwww.t A 192.0.2.80\nwww.t MX 1 www.t\n*.w.t A 192.0.2.81\nchild.t NS ns.child.t\nns.child.t A 192.0.2.9\nchild.t DS 1 8 2 00\n\
+             second 60 DNAME d\nloop 60 DNAME loop\nalias.t CNAME www.t\nother 60 DNAME example.net.\nlongname.t TXT x\nto CNAME www.second\n",
+        ),
+        ("example.net", "www A 192.0.2.90\nback CNAME www.d.example.com.\n"),
+    ]);
+    const D: &str = "an d.example.com 60 DNAME t.example.com.";
+    const SECOND: &str = "an second.example.com 60 DNAME d.example.com.";
+    const OTHER: &str = "an other.example.com 60 DNAME example.net.";
+    check(
+        &zones,
+        &[
+            (
+                "wWw.d.example.com A",
+                &[
+                    "NOERROR aa",
+                    D,
+                    "an wWw.d.example.com 60 CNAME wWw.t.example.com.",
+                    "an wWw.t.example.com 3600 A 192.0.2.80",
+                ],
+            ),
+            (
+                "www.d.example.com MX",
+                &[
+                    "NOERROR aa",
+                    D,
+                    "an www.d.example.com 60 CNAME www.t.example.com.",
+                    "an www.t.example.com 3600 MX 1 www.t.example.com.",
+                    "ar www.t.example.com 3600 A 192.0.2.80",
+                ],
+            ),
+            (
+                "a.b.w.d.example.com A",
+                &[
+                    "NOERROR aa",
+                    D,
+                    "an a.b.w.d.example.com 60 CNAME a.b.w.t.example.com.",
+                    "an a.b.w.t.example.com 3600 A 192.0.2.81",
+                ],
+            ),
+            ("no.d.example.com A", &["NXDOMAIN aa", D, "an no.d.example.com 60 CNAME no.t.example.com.", SOA]),
+            ("www.d.example.com TXT", &["NOERROR aa", D, "an www.d.example.com 60 CNAME www.t.example.com.", SOA]),
+            ("www.d.example.com CNAME", &["NOERROR aa", D, "an www.d.example.com 60 CNAME www.t.example.com."]),
+            (
+                "x.child.d.example.com A",
+                &[
+                    "NOERROR aa",
+                    D,
+                    "an x.child.d.example.com 60 CNAME x.child.t.example.com.",
+                    "ns child.t.example.com 3600 NS ns.child.t.example.com.",
+                    "ar ns.child.t.example.com 3600 A 192.0.2.9",
+                ],
+            ),
+            (
+                "child.d.example.com DS",
+                &[
+                    "NOERROR aa",
+                    D,
+                    "an child.d.example.com 60 CNAME child.t.example.com.",
+                    "an child.t.example.com 3600 DS 1 8 2 00",
+                ],
+            ),
+            (
+                "www.second.example.com A",
+                &[
+                    "NOERROR aa",
+                    SECOND,
+                    "an www.second.example.com 60 CNAME www.d.example.com.",
+                    D,
+                    "an www.d.example.com 60 CNAME www.t.example.com.",
+                    "an www.t.example.com 3600 A 192.0.2.80",
+                ],
+            ),
+            (
+                "alias.d.example.com A",
+                &[
+                    "NOERROR aa",
+                    D,
+                    "an alias.d.example.com 60 CNAME alias.t.example.com.",
+                    "an alias.t.example.com 3600 CNAME www.t.example.com.",
+                    "an www.t.example.com 3600 A 192.0.2.80",
+                ],
+            ),
+            (
+                "www.other.example.com A",
+                &[
+                    "NOERROR aa",
+                    OTHER,
+                    "an www.other.example.com 60 CNAME www.example.net.",
+                    "an www.example.net 3600 A 192.0.2.90",
+                ],
+            ),
+            (
+                "x.loop.example.com A",
+                &[
+                    "NOERROR aa",
+                    "an loop.example.com 60 DNAME loop.example.com.",
+                    "an x.loop.example.com 60 CNAME x.loop.example.com.",
+                ],
+            ),
+            // Rendered at load: an alias that leads below a DNAME.
+            (
+                "to.example.com A",
+                &[
+                    "NOERROR aa",
+                    "an to.example.com 3600 CNAME www.second.example.com.",
+                    SECOND,
+                    "an www.second.example.com 60 CNAME www.d.example.com.",
+                    D,
+                    "an www.d.example.com 60 CNAME www.t.example.com.",
+                    "an www.t.example.com 3600 A 192.0.2.80",
+                ],
+            ),
+        ],
+    );
+}
+
+/// RFC 2181 section 5: a DNAME that leads to its own owner is in the answer once, also behind an alias.
+#[test]
+fn no_dname_is_sent_twice() {
+    let zones = zone("example.com", "b.x 60 DNAME x\nto CNAME b.b.x\n");
+    const DNAME: &str = "an b.x.example.com 60 DNAME x.example.com.";
+    const CNAME: &str = "an b.b.x.example.com 60 CNAME b.x.example.com.";
+    const TO: &str = "an to.example.com 3600 CNAME b.b.x.example.com.";
+    check(
+        &zones,
+        &[
+            ("b.b.x.example.com DNAME", &["NOERROR aa", DNAME, CNAME]),
+            ("to.example.com DNAME", &["NOERROR aa", TO, DNAME, CNAME]),
+        ],
+    );
+}
+
+/// RFC 4035 section 3.1.4.1: DS is the parent's also where an alias leads to the child's apex.
+#[test]
+fn ds_behind_an_alias_is_the_parents() {
+    let zones =
+        zones(&[("example.com", "to CNAME child\nchild NS ns.child\nchild DS 1 8 2 00\n"), ("child.example.com", "")]);
+    const TO: &str = "an to.example.com 3600 CNAME child.example.com.";
+    check(&zones, &[("to.example.com DS", &["NOERROR aa", TO, "an child.example.com 3600 DS 1 8 2 00"])]);
 }

@@ -2,6 +2,7 @@
 
 pub mod ask;
 pub mod bench;
+pub mod conformance;
 pub mod dig;
 pub mod ebpf;
 pub mod lab;

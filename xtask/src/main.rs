@@ -8,7 +8,7 @@ use std::{
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
 use xtask::{
-    bench, ebpf,
+    bench, conformance, ebpf,
     lab::{Lab, Options, Side},
     run, setup, test, vm,
 };
@@ -30,6 +30,8 @@ enum Task {
     Run(run::Flags),
     /// Run every test, those that need root included.
     Test(test::Flags),
+    /// Compare every answer with those of NSD, Knot and BIND, on the same zones.
+    Conformance(conformance::Flags),
     /// Build the XDP programs from source and refresh the checked-in objects.
     Ebpf {
         /// Change nothing; fail unless objects and source agree.
@@ -95,6 +97,7 @@ fn main() -> ExitCode {
     let result = match cli.task {
         Task::Run(flags) => run::run(&flags, cli.built),
         Task::Test(flags) => test::run(&flags),
+        Task::Conformance(flags) => conformance::run(&flags, cli.built),
         Task::Ebpf { check } => ebpf::run(check).map(|()| ExitCode::SUCCESS),
         Task::Lab(task) => lab(&task, cli.built),
         Task::Vm(task) => vm::run(&task, cli.built),

@@ -6,8 +6,9 @@
 use std::{
     env,
     ffi::{OsStr, OsString},
+    fs,
     io::IsTerminal as _,
-    os::unix::process::CommandExt as _,
+    os::unix::{fs::PermissionsExt as _, process::CommandExt as _},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -28,6 +29,12 @@ pub const BENCH: &[&str] = &["valgrind"];
 
 /// For guests: what unpacks modules. QEMU and kernels are fetched, not installed.
 pub const VM: &[&str] = &["xz-utils"];
+
+/// Servers that ours is compared with. To be installed by [`servers`].
+pub const CONFORMANCE: &[&str] = &["nsd", "knot", "bind9"];
+
+/// Debian starts no daemon while this says no.
+const POLICY: &str = "/usr/sbin/policy-rc.d";
 
 /// The root of the workspace.
 #[must_use]
@@ -77,6 +84,32 @@ pub fn packages(sets: &[&[&'static str]]) -> anyhow::Result<()> {
         // Most often the lists are older than what the mirror still has.
         execute(apt().arg("update"))?;
         execute(apt().args(["install", "--yes", "--no-install-recommends"]).args(&missing))?;
+    }
+    Ok(())
+}
+
+/// As [`packages`], for servers: none of them is started, now or when the system starts. What is installed already stays as it is.
+pub fn servers(wanted: &[&'static str]) -> anyhow::Result<()> {
+    let new = missing(wanted)?.unwrap_or_default();
+    if new.is_empty() || !is_root() {
+        return packages(&[wanted]);
+    }
+    // Whoever has a policy of their own keeps it.
+    let ours = !Path::new(POLICY).exists();
+    if ours {
+        fs::write(POLICY, "#!/bin/sh\nexit 101\n").with_context(|| format!("writing {POLICY}"))?;
+        fs::set_permissions(POLICY, fs::Permissions::from_mode(0o755)).with_context(|| format!("writing {POLICY}"))?;
+    }
+    let installed = packages(&[wanted]);
+    if ours {
+        fs::remove_file(POLICY).with_context(|| format!("removing {POLICY}"))?;
+    }
+    installed?;
+    for package in new {
+        let unit = if package == "bind9" { "named" } else { package };
+        // Where there is no systemd nothing starts by itself.
+        let mut disable = Command::new("systemctl");
+        let _ = disable.args(["--quiet", "disable", unit]).stderr(Stdio::null()).status();
     }
     Ok(())
 }

@@ -238,6 +238,13 @@ impl<'a> Checked<'a> {
         above.filter_map(|suffix| self.barriers.get(suffix)).last().copied()
     }
 
+    /// The DNAME that a name lies below, with its owner.
+    pub(super) fn dname(&self, name: &[u8]) -> Option<(&'a [u8], &'a Record)> {
+        let barrier = self.barrier(name)?;
+        let owner = self.owner(barrier).filter(|owner| owner.kind == Kind::Ordinary)?;
+        Some((barrier, self.set(owner, TYPE_DNAME).first()?))
+    }
+
     fn find_empty(&mut self) {
         let mut empty = BTreeSet::new();
         for owner in self.names.iter().filter(|owner| owner.kind != Kind::Occluded) {

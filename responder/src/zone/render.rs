@@ -112,55 +112,99 @@ fn ordinary(zone: &Checked<'_>, owner: &Owner, all: &All<'_, '_>) -> Vec<(u16, R
         .collect()
 }
 
-/// Follows an alias through the zones that are served (RFC 1034 section 3.6.2).
+/// A step from one name to the next.
+enum Step<'z, 'a> {
+    /// A CNAME at this name, or the DNAME at one above it.
+    Record(&'z Checked<'a>, Vec<u8>, &'a Record),
+    /// The CNAME that goes with a DNAME: owner, target, TTL.
+    Made(Vec<u8>, Vec<u8>, u32),
+}
+
+/// Follows an alias through the zones that are served (RFC 1034 section 3.6.2), also where a name on the way lies below a DNAME (RFC 6672
+/// section 3.2).
 fn aliased(first: &Checked<'_>, owner: &[u8], alias: &Record, all: &All<'_, '_>) -> Vec<(u16, Rendered)> {
-    let mut chain: Vec<(&Checked<'_>, Vec<u8>, &Record)> = vec![(first, owner.to_vec(), alias)];
+    let mut chain = vec![Step::Record(first, owner.to_vec(), alias)];
     let mut seen: HashSet<Vec<u8>> = HashSet::from([owner.to_vec()]);
-    let base = |chain: &[(&Checked<'_>, Vec<u8>, &Record)]| {
+    let base = |chain: &[Step<'_, '_>]| {
         let mut sections = Sections::new(owner);
-        for (zone, name, record) in chain {
-            sections.answer_set(zone, name, std::slice::from_ref(*record));
+        for step in chain {
+            match step {
+                Step::Record(zone, name, record) => sections.answer_set(zone, name, std::slice::from_ref(*record)),
+                Step::Made(name, target, ttl) => sections.made_alias(name, target, *ttl),
+            }
         }
         sections
     };
     let mut answers = vec![(TYPE_CNAME, base(&chain).finish(Rcode::NoError, true))];
+    let mut target = first.content.data(alias).to_ascii_lowercase();
     loop {
-        let (zone, _, last) = &chain[chain.len() - 1];
-        let target = zone.content.data(last).to_ascii_lowercase();
+        let stop = |chain: &[Step<'_, '_>], rcode| (ANY_OTHER, base(chain).finish(rcode, true));
         let Some(zone) = zone_of(&target, all) else {
-            answers.push((ANY_OTHER, base(&chain).finish(Rcode::NoError, true)));
+            answers.push(stop(&chain, Rcode::NoError));
             return answers;
         };
+        // A loop, or a chain without reason: the client gets what there is and may go on by itself.
+        let is_too_long = chain.len() >= ALIASES_MAX;
+        if let Some((name, dname)) = zone.dname(&target) {
+            if is_too_long || !seen.insert(name.to_vec()) {
+                answers.push(stop(&chain, Rcode::NoError));
+                return answers;
+            }
+            let new = zone.content.data(dname).to_ascii_lowercase();
+            let kept = &target[..target.len() - name.len()];
+            let made = [kept, &new].concat();
+            chain.push(Step::Record(zone, name.to_vec(), dname));
+            if made.len() > NAME_MAX {
+                answers.push(stop(&chain, Rcode::YxDomain));
+                return answers;
+            }
+            chain.push(Step::Made(target, made.clone(), dname.ttl));
+            target = made;
+            continue;
+        }
         let found = zone.find(&target);
         let end = match &found {
             Found::Owner(end) | Found::Wildcard(end) => Some(*end),
             _ => None,
         };
         if let Some(next) = end.and_then(|end| zone.set(end, TYPE_CNAME).first()) {
-            // A loop, or a chain without reason: the client gets what there is and may go on by itself.
-            if chain.len() >= ALIASES_MAX || !seen.insert(target.clone()) {
-                answers.push((ANY_OTHER, base(&chain).finish(Rcode::NoError, true)));
+            if is_too_long || !seen.insert(target.clone()) {
+                answers.push(stop(&chain, Rcode::NoError));
                 return answers;
             }
-            chain.push((zone, target, next));
+            let new = zone.content.data(next).to_ascii_lowercase();
+            chain.push(Step::Record(zone, target, next));
+            target = new;
             continue;
         }
-        let sets: Vec<&[Record]> = match &found {
-            Found::Owner(end) | Found::Wildcard(end) => zone.sets(end).collect(),
-            // RFC 4035 section 3.1.4.1: of a delegated name, DS is answered on this side.
-            Found::Below(cut) if zone.name(cut) == target => {
-                zone.sets(cut).filter(|set| set[0].rtype == TYPE_DS).collect()
-            }
-            _ => vec![],
-        };
+        let sets: Vec<&[Record]> = end.map(|end| zone.sets(end).collect()).unwrap_or_default();
         for set in sets {
             let mut sections = base(&chain);
+            // A DNAME may have been on the way here, and no record is sent twice (RFC 2181 section 5).
+            let is_there = set[0].rtype == TYPE_DNAME && seen.contains(&target);
             // What is too large beside the chain the client gets when it asks on.
-            if sections.fits(zone, &target, set, SECTIONS_MAX) {
+            if !is_there && sections.fits(zone, &target, set, SECTIONS_MAX) {
                 sections.answer_set(zone, &target, set);
                 sections.addresses_for(zone, set);
             }
             answers.push((set[0].rtype, sections.finish(Rcode::NoError, true)));
+        }
+        // RFC 4035 section 3.1.4.1: of a delegated name, and of a child's apex, DS is answered on the parent's side.
+        let parent = match found {
+            Found::Below(cut) if zone.name(cut) == target => Some(zone),
+            _ if target == zone.content.apex => suffixes(&target).nth(1).and_then(|above| zone_of(above, all)),
+            _ => None,
+        };
+        if let Some(parent) = parent {
+            answers.retain(|(rtype, _)| *rtype != TYPE_DS);
+            let set = parent.owner(&target).map(|owner| parent.set(owner, TYPE_DS)).unwrap_or_default();
+            let mut sections = base(&chain);
+            if set.is_empty() {
+                sections.authority_soa(parent);
+            } else if sections.fits(parent, &target, set, SECTIONS_MAX) {
+                sections.answer_set(parent, &target, set);
+            }
+            answers.push((TYPE_DS, sections.finish(Rcode::NoError, true)));
         }
         let mut sections = base(&chain);
         let rcode = match found {
@@ -200,11 +244,18 @@ fn cut(zone: &Checked<'_>, owner: &Owner) -> Vec<(u16, Rendered)> {
 
 /// DS as the parent answers it.
 fn delegation_signer(parent: &Checked<'_>, name: &[u8]) -> Rendered {
+    let mut sections = Sections::new(name);
+    if let Found::Below(cut) = parent.find(name)
+        && parent.name(cut) != name
+    {
+        // RFC 1034 section 4.3.2 step 3b: another server's zone lies between.
+        sections.referral(parent, cut);
+        return sections.finish(Rcode::NoError, false);
+    }
     let set = parent.owner(name).map(|owner| parent.set(owner, TYPE_DS)).unwrap_or_default();
     if set.is_empty() {
         return Sections::negative(parent, name, Rcode::NoError);
     }
-    let mut sections = Sections::new(name);
     sections.answer_set(parent, name, set);
     sections.finish(Rcode::NoError, true)
 }
@@ -261,6 +312,16 @@ impl<'q> Sections<'q> {
 
     fn answer_set(&mut self, zone: &Checked<'_>, owner: &[u8], set: &[Record]) {
         self.counts.answer += self.set(zone.content, owner, set, lowest_ttl(set));
+    }
+
+    /// A CNAME that is in no zone.
+    fn made_alias(&mut self, owner: &[u8], target: &[u8], ttl: u32) {
+        self.owner(owner);
+        self.bytes.extend_from_slice(&TYPE_CNAME.to_be_bytes());
+        self.bytes.extend_from_slice(&[0, 1]);
+        self.bytes.extend_from_slice(&ttl.to_be_bytes());
+        self.with_length(|sections| sections.name(target));
+        self.counts.answer += 1;
     }
 
     /// Everything so far must be sent; what follows may be left out.
@@ -343,13 +404,18 @@ impl<'q> Sections<'q> {
             self.bytes.extend_from_slice(&record.rtype.to_be_bytes());
             self.bytes.extend_from_slice(&[0, 1]);
             self.bytes.extend_from_slice(&ttl.to_be_bytes());
-            let length_at = self.bytes.len();
-            self.bytes.extend_from_slice(&[0, 0]);
-            self.data(record.rtype, content.data(record));
-            let length = u16::try_from(self.bytes.len() - length_at - 2).unwrap_or(u16::MAX);
-            self.bytes[length_at..length_at + 2].copy_from_slice(&length.to_be_bytes());
+            self.with_length(|sections| sections.data(record.rtype, content.data(record)));
         }
         u16::try_from(set.len()).unwrap_or(u16::MAX)
+    }
+
+    /// Writes record data behind its length.
+    fn with_length(&mut self, data: impl FnOnce(&mut Self)) {
+        let length_at = self.bytes.len();
+        self.bytes.extend_from_slice(&[0, 0]);
+        data(self);
+        let length = u16::try_from(self.bytes.len() - length_at - 2).unwrap_or(u16::MAX);
+        self.bytes[length_at..length_at + 2].copy_from_slice(&length.to_be_bytes());
     }
 
     fn owner(&mut self, name: &[u8]) {

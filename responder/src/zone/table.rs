@@ -30,6 +30,7 @@ const NODE_HEAD: usize = 8;
 const ANSWER_LEN: usize = 24;
 const AA: u8 = 1;
 const NXDOMAIN: u8 = Rcode::NxDomain as u8;
+const YXDOMAIN: u8 = Rcode::YxDomain as u8;
 const UNIT: usize = 8;
 /// Buckets for each name, at least: most names that do not exist shall meet an empty one at once.
 const SPARE: usize = 4;
@@ -367,6 +368,7 @@ impl<'a> Answer<'a> {
     pub(crate) fn rcode(self) -> Rcode {
         match self.head[5] {
             NXDOMAIN => Rcode::NxDomain,
+            YXDOMAIN => Rcode::YxDomain,
             _ => Rcode::NoError,
         }
     }
