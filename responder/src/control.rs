@@ -69,9 +69,9 @@ impl Control {
     pub fn listen(path: &Path) -> Result<Self> {
         // A server that was killed may take a moment until it is gone.
         let deadline = Instant::now() + GONE_WITHIN;
-        while UnixStream::connect(path).is_ok() {
+        while is_listened_at(path) {
             if Instant::now() < deadline {
-                thread::sleep(Duration::from_millis(20));
+                thread::sleep(Duration::from_millis(50));
                 continue;
             }
             bail!(
@@ -111,6 +111,20 @@ impl Control {
             Some(request) => request,
             None => std::future::pending().await,
         }
+    }
+}
+
+/// Whether somebody listens there, busy or not.
+fn is_listened_at(path: &Path) -> bool {
+    let connect = || -> io::Result<()> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        socket.connect(&SockAddr::unix(path)?)
+    };
+    match connect() {
+        Ok(()) => true,
+        // More clients wait than may.
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
     }
 }
 
