@@ -206,13 +206,12 @@ impl Bench {
             arguments += &format!(" '{argument}'");
         }
         println!("{}", guest.serve(&self.zones, &arguments)?);
-        let report = self.ask(&guest, flags.seconds, flags.rate).map_err(|error| {
+        let report = self.ask(&guest, flags.seconds, flags.rate).inspect_err(|_| {
             eprintln!(
                 "the server's output:\n{}\nthe guest's console:\n{}",
                 guest.log().unwrap_or_default(),
                 guest.console()
             );
-            error
         })?;
         print!("{}", report.render(std::io::stdout().is_terminal()));
         for line in guest.log()?.lines().filter(|line| line.starts_with("warning")) {
