@@ -14,7 +14,8 @@ use std::{
         net::UnixStream,
     },
     path::{Path, PathBuf},
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, bail, ensure};
@@ -33,6 +34,8 @@ use status::Status;
 const WITHIN: Duration = Duration::from_secs(5);
 /// Large zones take their time.
 const RELOAD_WITHIN: Duration = Duration::from_secs(1800);
+/// How long another server at the same path is given to end.
+const GONE_WITHIN: Duration = Duration::from_secs(1);
 /// Clients that may wait to be accepted.
 const BACKLOG: i32 = 16;
 /// The longest request: a name has up to 1003 characters when each byte of it is escaped.
@@ -64,7 +67,13 @@ pub struct Control {
 impl Control {
     /// Listens at `path`. A socket file that nobody listens at any more is replaced. Called within a tokio runtime.
     pub fn listen(path: &Path) -> Result<Self> {
-        if UnixStream::connect(path).is_ok() {
+        // A server that was killed may take a moment until it is gone.
+        let deadline = Instant::now() + GONE_WITHIN;
+        while is_listened_at(path) {
+            if Instant::now() < deadline {
+                thread::sleep(Duration::from_millis(50));
+                continue;
+            }
             bail!(
                 "another responder listens at {}: stop it, or give this one its own with --control PATH",
                 path.display()
@@ -102,6 +111,20 @@ impl Control {
             Some(request) => request,
             None => std::future::pending().await,
         }
+    }
+}
+
+/// Whether somebody listens there, busy or not.
+fn is_listened_at(path: &Path) -> bool {
+    let connect = || -> io::Result<()> {
+        let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        socket.connect(&SockAddr::unix(path)?)
+    };
+    match connect() {
+        Ok(()) => true,
+        // More clients wait than may.
+        Err(error) => error.kind() == io::ErrorKind::WouldBlock,
     }
 }
 

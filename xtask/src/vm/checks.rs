@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use serde_json::Value;
 
 use super::{
@@ -190,15 +190,7 @@ fn all_traffic(stage: &Stage<'_>, arguments: &str, mode: &str) -> anyhow::Result
     stage.serve(arguments)?;
     stage.modes_are(mode)?;
     let before = stage.ask(SECONDS)?;
-    let lab = &guest.lab;
-    let (ended, load) = (AtomicBool::new(false), |ended: &AtomicBool| load(lab, ended));
-    let during = thread::scope(|scope| {
-        scope.spawn(|| load(&ended));
-        let during = stage.kernel_traffic().context("while queries came in");
-        ended.store(true, Ordering::Relaxed);
-        during
-    });
-    during?;
+    under_load(guest, || stage.kernel_traffic().context("while queries came in"))?;
     stage.ask(1)?;
     guest.end_server()?;
     guest.wait_for_carrier()?;
@@ -206,8 +198,10 @@ fn all_traffic(stage: &Stage<'_>, arguments: &str, mode: &str) -> anyhow::Result
     Ok(format!("{mode} on every queue, {before}; ping, ARP, ND and TCP before, during and after"))
 }
 
-/// Sends queries from many ports until told to end, and looks at no reply.
-fn load(lab: &crate::lab::Lab, ended: &AtomicBool) {
+/// Does something while queries come in from many ports, whose replies nobody looks at.
+fn under_load<T>(guest: &Guest, work: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let lab = &guest.lab;
+    let ended = AtomicBool::new(false);
     let send = || {
         let sockets: Vec<_> = (0..16).map(|_| query::socket(lab.client.v4.into())).collect();
         let server = SocketAddr::new(lab.server.v4.into(), 53);
@@ -219,7 +213,13 @@ fn load(lab: &crate::lab::Lab, ended: &AtomicBool) {
             thread::sleep(Duration::from_millis(8));
         }
     };
-    lab.inside(Side::Client, send).expect("the client's namespace is there");
+    thread::scope(|scope| {
+        let load = scope.spawn(|| lab.inside(Side::Client, send));
+        let result = work();
+        ended.store(true, Ordering::Relaxed);
+        load.join().map_err(|_| anyhow!("sending queries has panicked"))??;
+        result
+    })
 }
 
 pub(super) fn zero_copy(stage: &Stage<'_>) -> anyhow::Result<String> {
@@ -283,19 +283,14 @@ fn busy_polling_works(stage: &Stage<'_>, arguments: &str) -> anyhow::Result<Stri
 pub(super) fn link_goes_and_comes_back(stage: &Stage<'_>) -> anyhow::Result<String> {
     stage.serve("--zero-copy on")?;
     let guest = stage.guest;
-    let lab = &guest.lab;
-    let ended = AtomicBool::new(false);
-    thread::scope(|scope| -> anyhow::Result<()> {
-        scope.spawn(|| load(lab, &ended));
-        let bounced = (0..3).try_for_each(|_| {
+    under_load(guest, || {
+        (0..3).try_for_each(|_| {
             guest.monitor("set_link nic0 off")?;
             thread::sleep(Duration::from_millis(1500));
             guest.monitor("set_link nic0 on")?;
             thread::sleep(Duration::from_millis(1500));
             Ok(())
-        });
-        ended.store(true, Ordering::Relaxed);
-        bounced
+        })
     })?;
     guest.wait_for_carrier()?;
     // The driver itself may still be setting up its rings.
@@ -318,14 +313,18 @@ pub(super) fn workers_follow_interrupts(stage: &Stage<'_>) -> anyhow::Result<Str
     }
     let moved = Instant::now();
     let wanted: Vec<u64> = before.iter().rev().copied().collect();
-    while cpus(stage)? != wanted {
-        ensure!(
-            moved.elapsed() < Duration::from_secs(5),
-            "5 s after the interrupts moved, workers are on {:?}",
-            cpus(stage)?
-        );
-        thread::sleep(Duration::from_millis(100));
-    }
+    // The kernel moves an interrupt when it comes the next time.
+    under_load(stage.guest, || {
+        while cpus(stage)? != wanted {
+            ensure!(
+                moved.elapsed() < Duration::from_secs(5),
+                "5 s after the interrupts moved, workers are on {:?}",
+                cpus(stage)?
+            );
+            thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    })?;
     let took = moved.elapsed();
     let asked = stage.ask(SECONDS)?;
     Ok(format!("from CPUs {before:?} to {wanted:?} in {:.1} s, {asked}, matrix diagonal", took.as_secs_f64()))
@@ -335,19 +334,13 @@ pub(super) fn workers_follow_interrupts(stage: &Stage<'_>) -> anyhow::Result<Str
 pub(super) fn killed_and_restarted(stage: &Stage<'_>) -> anyhow::Result<String> {
     const TIMES: usize = 10;
     let guest = stage.guest;
-    let lab = &guest.lab;
     stage.serve("--zero-copy on")?;
-    let ended = AtomicBool::new(false);
-    let restarted = thread::scope(|scope| -> anyhow::Result<()> {
-        scope.spawn(|| load(lab, &ended));
-        let restarted = (1..=TIMES).try_for_each(|time| {
+    under_load(guest, || {
+        (1..=TIMES).try_for_each(|time| {
             guest.kill_server()?;
             stage.serve("--zero-copy on").with_context(|| format!("restart {time}"))
-        });
-        ended.store(true, Ordering::Relaxed);
-        restarted
-    });
-    restarted?;
+        })
+    })?;
     stage.modes_are("zero-copy")?;
     let asked = stage.ask(SECONDS)?;
     guest.kill_server()?;
@@ -433,24 +426,15 @@ pub(super) fn hash_without_ports(stage: &Stage<'_>) -> anyhow::Result<String> {
 /// Seen on igb with two queues and Linux 6.18: a queue binds with zero-copy and never receives.
 pub(super) fn a_queue_that_never_receives(stage: &Stage<'_>) -> anyhow::Result<String> {
     stage.serve("")?;
-    let lab = &stage.guest.lab;
-    let ended = AtomicBool::new(false);
     let asked = Instant::now();
-    let mut served = None;
-    thread::scope(|scope| -> anyhow::Result<()> {
-        scope.spawn(|| load(lab, &ended));
-        while served.is_none() && asked.elapsed() < 3 * DEAF_WITHIN {
-            let queues = stage.queues();
-            let all = queues.as_ref().is_ok_and(|queues| {
-                queues.iter().all(|queue| queue["received"].as_u64() > Some(0) && queue["mode"] != "none")
-            });
-            if all {
-                served = Some(asked.elapsed());
+    let served = under_load(stage.guest, || {
+        while asked.elapsed() < 3 * DEAF_WITHIN {
+            if stage.queues()?.iter().all(|queue| queue["received"].as_u64() > Some(0) && queue["mode"] != "none") {
+                return Ok(Some(asked.elapsed()));
             }
             thread::sleep(Duration::from_millis(200));
         }
-        ended.store(true, Ordering::Relaxed);
-        Ok(())
+        Ok(None)
     })?;
     let served = served.context("queues that receive nothing were not found")?;
     let modes = stage.texts("mode")?;
