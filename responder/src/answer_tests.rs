@@ -599,3 +599,29 @@ fn ds_behind_an_alias_is_the_parents() {
     const TO: &str = "an to.example.com 3600 CNAME child.example.com.";
     check(&zones, &[("to.example.com DS", &["NOERROR aa", TO, "an child.example.com 3600 DS 1 8 2 00"])]);
 }
+
+/// RFC 1034 section 4.3.2 step 3b: where another server's zone lies between two of ours, the upper one refers to it, also for DS of the lower one's apex.
+#[test]
+fn ds_below_another_servers_zone_is_a_referral() {
+    let zones = zones(&[
+        ("g0.test", "sub NS ns.sub\nto CNAME a.b.sub\nx DNAME b.sub\n"),
+        ("sub.g0.test", "b NS ns.b\nns.b A 192.0.2.9\n"),
+        ("a.b.sub.g0.test", "www A 192.0.2.80\n"),
+    ]);
+    const NS: &str = "ns b.sub.g0.test 3600 NS ns.b.sub.g0.test.";
+    const GLUE: &str = "ar ns.b.sub.g0.test 3600 A 192.0.2.9";
+    const SOA: &str = "ns a.b.sub.g0.test 300 SOA ns1.a.b.sub.g0.test. host.a.b.sub.g0.test. 1 7200 900 1209600 300";
+    const TO: &str = "an to.g0.test 3600 CNAME a.b.sub.g0.test.";
+    const DNAME: &str = "an x.g0.test 3600 DNAME b.sub.g0.test.";
+    const CNAME: &str = "an a.x.g0.test 3600 CNAME a.b.sub.g0.test.";
+    check(
+        &zones,
+        &[
+            ("a.b.sub.g0.test DS", &["NOERROR", NS, GLUE]),
+            ("to.g0.test DS", &["NOERROR aa", TO, NS, GLUE]),
+            ("a.x.g0.test DS", &["NOERROR aa", DNAME, CNAME, NS, GLUE]),
+            ("a.b.sub.g0.test TXT", &["NOERROR aa", SOA]),
+            ("c.b.sub.g0.test DS", &["NOERROR", NS, GLUE]),
+        ],
+    );
+}

@@ -199,7 +199,11 @@ fn aliased(first: &Checked<'_>, owner: &[u8], alias: &Record, all: &All<'_, '_>)
             answers.retain(|(rtype, _)| *rtype != TYPE_DS);
             let set = parent.owner(&target).map(|owner| parent.set(owner, TYPE_DS)).unwrap_or_default();
             let mut sections = base(&chain);
-            if set.is_empty() {
+            if let Some(cut) = cut_above(parent, &target) {
+                if sections.fits(parent, parent.name(cut), parent.set(cut, TYPE_NS), SECTIONS_MAX) {
+                    sections.referral(parent, cut);
+                }
+            } else if set.is_empty() {
                 sections.authority_soa(parent);
             } else if sections.fits(parent, &target, set, SECTIONS_MAX) {
                 sections.answer_set(parent, &target, set);
@@ -245,10 +249,7 @@ fn cut(zone: &Checked<'_>, owner: &Owner) -> Vec<(u16, Rendered)> {
 /// DS as the parent answers it.
 fn delegation_signer(parent: &Checked<'_>, name: &[u8]) -> Rendered {
     let mut sections = Sections::new(name);
-    if let Found::Below(cut) = parent.find(name)
-        && parent.name(cut) != name
-    {
-        // RFC 1034 section 4.3.2 step 3b: another server's zone lies between.
+    if let Some(cut) = cut_above(parent, name) {
         sections.referral(parent, cut);
         return sections.finish(Rcode::NoError, false);
     }
@@ -258,6 +259,15 @@ fn delegation_signer(parent: &Checked<'_>, name: &[u8]) -> Rendered {
     }
     sections.answer_set(parent, name, set);
     sections.finish(Rcode::NoError, true)
+}
+
+/// The delegation that a name lies below. With a zone of ours at that name, one of another server's lies between, and the parent can only refer to it
+/// (RFC 1034 section 4.3.2 step 3b).
+fn cut_above<'z>(parent: &'z Checked<'_>, name: &[u8]) -> Option<&'z Owner> {
+    match parent.find(name) {
+        Found::Below(cut) if parent.name(cut) != name => Some(cut),
+        _ => None,
+    }
 }
 
 /// The sections behind a question, as they grow.
