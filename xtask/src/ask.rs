@@ -11,6 +11,7 @@ mod variant;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    io::{IsTerminal as _, Write as _},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
     sync::atomic::{AtomicBool, Ordering},
@@ -82,6 +83,18 @@ pub struct Progress {
     pub wrong: u64,
     /// Queries not answered within [`LOST_AFTER`].
     pub lost: u64,
+}
+
+impl Progress {
+    /// Renews the line that shows it, on a terminal.
+    pub fn show(&self) {
+        if std::io::stderr().is_terminal() {
+            let Self { elapsed, sent, right, wrong, lost } = self;
+            eprint!("\r\x1b[K{} s: {sent} asked, {right} right, {wrong} wrong, {lost} lost", elapsed.as_secs());
+            // It is shown a second later anyway.
+            let _ = std::io::stderr().flush();
+        }
+    }
 }
 
 /// What the server's machine tells.

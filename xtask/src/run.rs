@@ -249,11 +249,7 @@ impl Server {
             if std::mem::take(&mut to_cross) {
                 cross(&self.status()?)?;
             }
-            if terminal {
-                let ask::Progress { elapsed, sent, right, wrong, lost } = progress;
-                eprint!("\r\x1b[K{} s: {sent} asked, {right} right, {wrong} wrong, {lost} lost", elapsed.as_secs());
-                let _ = std::io::stderr().flush();
-            }
+            progress.show();
             Ok(())
         };
         if terminal {
@@ -268,10 +264,7 @@ impl Server {
         let report = report.map_err(|error| self.check_lives().err().unwrap_or(error))?;
 
         print!("{}", report.render(std::io::stdout().is_terminal()));
-        if let Some(path) = &flags.json {
-            let figures = serde_json::to_string_pretty(&report)?;
-            fs::write(path, figures + "\n").with_context(|| format!("writing {}", path.display()))?;
-        }
+        setup::write_json(flags.json.as_deref(), &report)?;
         Ok(report)
     }
 

@@ -14,6 +14,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
+use serde::Serialize;
 
 /// For building the responder: xsk-rs compiles libxdp and libbpf, which are C.
 pub const BUILD: &[&str] = &["clang", "libclang-dev", "libelf-dev", "zlib1g-dev", "m4"];
@@ -176,6 +177,13 @@ pub fn output(command: &mut Command) -> anyhow::Result<String> {
     let output = command.output().with_context(|| format!("starting `{}`", shown(command)))?;
     ensure!(output.status.success(), "`{}` failed: {}", shown(command), String::from_utf8_lossy(&output.stderr).trim());
     String::from_utf8(output.stdout).with_context(|| format!("what `{}` prints", shown(command)))
+}
+
+/// Writes figures to the file that `--json` names, if it does.
+pub fn write_json(path: Option<&Path>, figures: &impl Serialize) -> anyhow::Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    let text = serde_json::to_string_pretty(figures)?;
+    fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))
 }
 
 /// A command as it would be typed.

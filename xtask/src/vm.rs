@@ -12,7 +12,6 @@ mod shell;
 mod test;
 
 use std::{
-    fs,
     io::{ErrorKind, IsTerminal as _, Read as _, Write as _},
     path::PathBuf,
     process::ExitCode,
@@ -178,11 +177,7 @@ impl Bench {
         };
         let terminal = std::io::stderr().is_terminal();
         let mut progress = |progress: &ask::Progress| {
-            if terminal {
-                let ask::Progress { elapsed, sent, right, wrong, lost } = progress;
-                eprint!("\r\x1b[K{} s: {sent} asked, {right} right, {wrong} wrong, {lost} lost", elapsed.as_secs());
-                let _ = std::io::stderr().flush();
-            }
+            progress.show();
             Ok(())
         };
         let report = ask::run(&guest.lab, &plan, &server, &self.stop, &mut progress);
@@ -217,10 +212,7 @@ impl Bench {
         for line in guest.log()?.lines().filter(|line| line.starts_with("warning")) {
             println!("{line}");
         }
-        if let Some(path) = &flags.json {
-            let figures = serde_json::to_string_pretty(&report)?;
-            fs::write(path, figures + "\n").with_context(|| format!("writing {}", path.display()))?;
-        }
+        setup::write_json(flags.json.as_deref(), &report)?;
         guest.end_server()?;
         if self.stop.load(Ordering::Relaxed) {
             bail!("stopped by a signal before its time; so far {} problems", report.problems().len());

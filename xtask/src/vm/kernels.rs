@@ -1,6 +1,6 @@
 //! `cargo xtask vm matrix`: what the bypass has on each kernel, as a table for the README.
 
-use std::{fs, path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
@@ -11,6 +11,7 @@ use super::{
     Bench, fetch,
     guest::{Guest, NIC, Nic, Options},
 };
+use crate::setup;
 
 /// Queues of each guest.
 const QUEUES: u32 = 2;
@@ -79,10 +80,7 @@ impl Bench {
         );
         println!("|---|---|---|---|---|---|---|---|");
         rows.iter().for_each(|row| println!("{}", row.markdown()));
-        if let Some(path) = &flags.json {
-            let text = serde_json::to_string_pretty(&rows)?;
-            fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
-        }
+        setup::write_json(flags.json.as_deref(), &rows)?;
         let good = rows.iter().all(|row| row.problems.is_empty() && row.clean_after_kill);
         Ok(if good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

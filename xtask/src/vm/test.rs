@@ -1,7 +1,6 @@
 //! `cargo xtask vm test`: guests one after the other, each with the checks that its NIC and kernel are there for, and a verdict for each.
 
 use std::{
-    fs,
     io::IsTerminal as _,
     path::PathBuf,
     process::ExitCode,
@@ -9,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use clap::Args;
 use serde::Serialize;
 
@@ -19,6 +18,7 @@ use super::{
     fetch::NEWEST,
     guest::{Guest, Nic, Options},
 };
+use crate::setup;
 
 /// Flags of `vm test`.
 #[derive(Debug, Args)]
@@ -185,10 +185,7 @@ impl Bench {
             return Ok(ExitCode::SUCCESS);
         }
         ensure!(!verdicts.is_empty(), "no check has such a name: `cargo xtask vm test --list` shows all");
-        if let Some(path) = &flags.json {
-            let text = serde_json::to_string_pretty(&verdicts)?;
-            fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
-        }
+        setup::write_json(flags.json.as_deref(), &verdicts)?;
         let failed = verdicts.iter().filter(|verdict| !verdict.passed).count();
         println!("\n{} passed, {failed} failed ({:.0} s)", verdicts.len() - failed, started.elapsed().as_secs_f64());
         Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
