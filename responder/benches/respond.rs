@@ -6,7 +6,7 @@
 //! valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/deps/respond-... exact 1000
 //! ```
 //!
-//! The difference between a run of 1000 and one of 0 is the cost of 1000 answers, and of the loop around them, which `loop COUNT` has alone.
+//! The difference between a run of 1000 and one of 0 is the cost of 1000 answers, and of the loop around them, which `loop KIND COUNT` has alone.
 
 use std::{env, fs, hint::black_box, process::ExitCode, thread, time::Instant};
 
@@ -62,9 +62,9 @@ fn main() -> ExitCode {
         ["load", list] => load(list),
         ["zone"] => print!("{}", str::from_utf8(ZONE).expect("the zone is text")),
         ["threads"] => threads(&zones),
-        ["loop", count] => match count.parse() {
-            Ok(count) => ask::<false>(&zones, KINDS[0], count),
-            Err(_) => return usage(),
+        ["loop", kind, count] => match (known(kind), count.parse()) {
+            (Some(kind), Ok(count)) => ask::<false>(&zones, kind, count),
+            _ => return usage(),
         },
         [kind, count] => match (known(kind), count.parse()) {
             (Some(kind), Ok(count)) => ask::<true>(&zones, kind, count),
@@ -124,7 +124,7 @@ fn threads(zones: &Zones) {
 fn usage() -> ExitCode {
     let kinds: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
     eprintln!(
-        "usage: respond KIND COUNT [LIST] | [time [KIND]] | threads | zone | load LIST, with KIND one of: {}",
+        "usage: respond KIND COUNT [LIST] | loop KIND COUNT | [time [KIND]] | threads | zone | load LIST, with KIND one of: {}",
         kinds.join(" ")
     );
     ExitCode::from(2)

@@ -24,7 +24,7 @@ use self::{edns::Reason, policy::Policy};
 use crate::{
     counters::DropReason,
     wire::{
-        message::{Counts, Edns, HEADER_LEN, OPT_LEN, Query, Rcode, Reject, opt, write_header},
+        message::{AA, Counts, Edns, HEADER_LEN, OPT_LEN, Query, Rcode, Reject, TC, opt, write_header},
         name::{AnyRoom, Name, ShortRoom},
     },
     zone::{
@@ -82,23 +82,40 @@ pub enum Outcome {
 /// Answers the query in `message[..query_len]` in place, by the default policy; the rest of `message` is room for the reply.
 #[inline]
 pub fn respond(zones: &Zones, message: &mut [u8], query_len: usize, limits: Limits) -> Outcome {
-    respond_to(zones, message, query_len, &mut Asked::plainly(limits))
+    let mut asked = None;
+    respond_with(zones, message, query_len, limits, || asked.insert(Asked::plainly(limits)))
 }
 
 /// Answers the query in `message[..query_len]` in place, for whom and as `asked` says.
-#[inline]
 pub fn respond_to(zones: &Zones, message: &mut [u8], query_len: usize, asked: &mut Asked<'_>) -> Outcome {
+    respond_with(zones, message, query_len, asked.limits, || asked)
+}
+
+/// The same. Most answers depend on nothing but the query and the zones: who asks is said only where it matters. The limits are what it says too.
+#[inline(always)]
+pub fn respond_with<'a, 'p: 'a>(
+    zones: &Zones,
+    message: &mut [u8],
+    query_len: usize,
+    limits: Limits,
+    asked: impl FnOnce() -> &'a mut Asked<'p>,
+) -> Outcome {
     let Some(received) = message.get(..query_len) else { return Outcome::Drop(DropReason::NoRoom) };
     let mut room = ShortRoom::empty();
-    let Ok((query, name)) = Query::parse(received, &mut room) else {
-        return respond_long(zones, message, query_len, asked);
+    let Some((query, name)) = Query::parse_usual(received, &mut room) else {
+        return respond_long(zones, message, query_len, asked());
     };
-    if query.edns.is_some_and(|edns| !edns.options.is_none()) {
-        return respond_long(zones, message, query_len, asked);
-    }
     let mut hashes = [0; ShortRoom::LABELS];
     zones.table.hash(name, &mut hashes);
-    look_up(zones, Reply::new(message, query, name, asked, &[]), &hashes)
+    if query.qclass == code::CLASS_IN
+        && let Some(answer) = zones.table.find(hashes[0], name.bytes()).and_then(|node| node.answer(query.qtype))
+    {
+        return match whole(message, query, answer, limits) {
+            Some(length) => Outcome::Reply(length),
+            None => look_up(zones, Reply::new(message, query, name, asked(), &[]), &hashes),
+        };
+    }
+    otherwise(zones, Reply::new(message, query, name, asked(), &[]), &hashes)
 }
 
 /// The same with room for every name.
@@ -122,8 +139,29 @@ fn from_zones(zones: &Zones, reply: Reply<'_>) -> Outcome {
     look_up(zones, reply, &hashes)
 }
 
-/// Looks the QNAME up. `hashes` are those of its suffixes.
+/// The usual case: all of a rendered answer goes behind the question of the name that it was rendered for. `None` where it does not fit.
 #[inline(always)]
+fn whole(message: &mut [u8], query: Query, answer: Answer<'_>, limits: Limits) -> Option<usize> {
+    let bytes = answer.bytes();
+    let start = query.question_end;
+    let mut counts = answer.counts();
+    let answer_end = start + bytes.len();
+    let end = answer_end + if query.edns.is_some() { OPT_LEN } else { 0 };
+    if end > usize::from(UDP_PAYLOAD_MIN) && end > limit(message.len(), query.edns, limits) {
+        return None;
+    }
+    let message_to_end = message.get_mut(..end)?;
+    if let Some(edns) = query.edns {
+        *message_to_end.last_chunk_mut()? = opt(limits.udp_payload_max, Rcode::NOERROR, edns);
+        counts.additional += 1;
+    }
+    copy(message_to_end.get_mut(start..answer_end)?, bytes);
+    write_header(message, answer.rcode(), answer.aa(), true, counts);
+    Some(end)
+}
+
+/// Looks the QNAME up. `hashes` are those of its suffixes.
+#[inline(never)]
 fn look_up(zones: &Zones, reply: Reply<'_>, hashes: &[u64]) -> Outcome {
     let (query, name) = (reply.query, reply.name);
     if query.qclass == code::CLASS_IN
@@ -131,7 +169,6 @@ fn look_up(zones: &Zones, reply: Reply<'_>, hashes: &[u64]) -> Outcome {
     {
         return reply.answer(answer, 0);
     }
-    let hashes = hashes.get(..=name.starts().len()).unwrap_or_default();
     otherwise(zones, reply, hashes)
 }
 
@@ -150,9 +187,10 @@ fn limit(room: usize, edns: Option<Edns>, limits: Limits) -> usize {
 #[inline(never)]
 fn otherwise(zones: &Zones, mut reply: Reply<'_>, hashes: &[u64]) -> Outcome {
     let (query, name) = (reply.query, reply.name);
+    let hashes = hashes.get(..=name.starts().len()).unwrap_or_default();
     match query.qtype {
         // RFC 9824 section 3.5 says so of NXNAME; the others are no data either.
-        code::TYPE_OPT | code::TYPE_NXNAME | code::TYPE_TKEY | code::TYPE_TSIG => return reply.status(Rcode::FormErr),
+        code::TYPE_OPT | code::TYPE_NXNAME | code::TYPE_TKEY | code::TYPE_TSIG => return reply.status(Rcode::FORMERR),
         // Transfers come with a later version; until then they are refused, over UDP and TCP alike.
         code::TYPE_AXFR | code::TYPE_IXFR => return reply.refused(Reason::NotSupported),
         _ if query.qclass != code::CLASS_IN => return reply.other_class(),
@@ -277,12 +315,12 @@ impl<'a> Reply<'a> {
 
     /// The name exists and has nothing of the QTYPE (RFC 2308 section 2.2).
     fn no_data(self, zones: &Zones, node: Node<'_>) -> Outcome {
-        self.negative(zones, node.zone(), Rcode::NoError)
+        self.negative(zones, node.zone(), Rcode::NOERROR)
     }
 
     /// The name does not exist (RFC 2308 section 2.1).
     fn no_name(self, zones: &Zones, zone: usize) -> Outcome {
-        self.negative(zones, zone, Rcode::NxDomain)
+        self.negative(zones, zone, Rcode::NXDOMAIN)
     }
 
     /// The zone's SOA in the authority section.
@@ -307,7 +345,7 @@ impl<'a> Reply<'a> {
     #[inline(always)]
     fn truncated(self, authoritative: bool) -> Outcome {
         let end = self.query.question_end;
-        self.finish(Rcode::NoError, authoritative, true, Counts::default(), end)
+        self.finish(Rcode::NOERROR, authoritative, true, Counts::default(), end)
     }
 
     /// An RCODE and nothing more.
@@ -346,7 +384,8 @@ impl<'a> Reply<'a> {
                 }
             }
         }
-        write_header(self.message, rcode, authoritative, truncated, true, counts);
+        let flags = if authoritative { AA } else { 0 } | if truncated { TC } else { 0 };
+        write_header(self.message, rcode, flags, true, counts);
         Outcome::Reply(end)
     }
 
@@ -412,7 +451,7 @@ fn rejected(message: &mut [u8], query_len: usize, reject: Reject, asked: &mut As
         counts.additional = 1;
         end += OPT_LEN;
     }
-    write_header(message, rcode, false, false, question_end.is_some(), counts);
+    write_header(message, rcode, 0, question_end.is_some(), counts);
     Outcome::Reply(end)
 }
 

@@ -9,7 +9,7 @@ use crate::{
     answer::{
         Asked, Limits, Noted, Outcome, Transport, finished,
         policy::{Cookies, Order, Policy},
-        refuse, respond_to,
+        refuse, respond_with,
     },
     counters::DropReason,
     guard::{
@@ -172,14 +172,16 @@ impl State {
     ) -> Outcome {
         let limits = Limits { transport, udp_payload_max: self.udp_payload_max };
         let policy = &self.rules.get().policy;
-        let mut asked = Asked { limits, policy, client, now_s: self.now_s, noted: Noted::NONE };
+        let now_s = self.now_s;
+        let ask = || Asked { limits, policy, client, now_s, noted: Noted::NONE };
+        let mut asked = None;
         let outcome = match zones {
-            Some(zones) => respond_to(zones, message, length, &mut asked),
-            None => refuse(message, length, &mut asked),
+            Some(zones) => respond_with(zones, message, length, limits, || asked.insert(ask())),
+            None => refuse(message, length, asked.insert(ask())),
         };
         match outcome {
             Outcome::Reply(length) if self.finishes => {
-                let noted = asked.noted;
+                let noted = asked.map_or(Noted::NONE, |asked| asked.noted);
                 self.finish(&mut message[..length], client, transport, noted)
             }
             outcome => outcome,

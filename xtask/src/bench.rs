@@ -31,8 +31,8 @@ pub fn respond(json: Option<&Path>) -> anyhow::Result<()> {
     let bench = build()?;
     let mut figures = Map::new();
     println!("{:<12} {:>12}", "answer", "instructions");
-    let none = instructions(&bench, &[LOOP, ANSWERS])?;
     for kind in KINDS {
+        let none = instructions(&bench, &[LOOP, kind, ANSWERS])?;
         let all = instructions(&bench, &[kind, ANSWERS])?;
         ensure!(all >= none, "{kind}: {ANSWERS} answers took fewer instructions than none");
         let each = (all - none) / 1000;

@@ -58,7 +58,7 @@ pub(super) fn cookie_alone(message: &mut [u8], query_len: usize, asked: &mut Ask
     let name = room.read(&[0], 0)?;
     let reply = Reply::new(message, query, name, asked, options.bytes());
     // It is not of use to ask for a cookie with BADCOOKIE: it has just been sent.
-    let outcome = reply.status(error.filter(|rcode| *rcode != Rcode::BadCookie).unwrap_or(Rcode::NoError));
+    let outcome = reply.status(error.filter(|rcode| *rcode != Rcode::BADCOOKIE).unwrap_or(Rcode::NOERROR));
     // The header was written for a reply with a question.
     message[4..6].fill(0);
     Some(outcome)
@@ -144,14 +144,14 @@ impl Options {
             Cookies::Required(secrets) => (secrets, true),
         };
         let Some(presented) = cookie::read(content, asked.client, asked.now_s, secrets) else {
-            return Some(Rcode::FormErr);
+            return Some(Rcode::FORMERR);
         };
         let (Presented::Valid(client_cookie) | Presented::ClientOnly(client_cookie)) = presented;
         self.push(COOKIE, &cookie::make(client_cookie, asked.client, asked.now_s, secrets));
         self.has_cookie = true;
         asked.noted.has_valid_cookie = matches!(presented, Presented::Valid(_));
         let is_due = is_required && asked.limits.transport == Transport::Udp;
-        (is_due && !asked.noted.has_valid_cookie).then_some(Rcode::BadCookie)
+        (is_due && !asked.noted.has_valid_cookie).then_some(Rcode::BADCOOKIE)
     }
 
     /// Adds an option. All that can be added fits.

@@ -6,7 +6,7 @@ use super::Noted;
 use crate::{
     guard::rrl::Kind,
     wire::{
-        message::{HEADER_LEN, Rcode},
+        message::{AA, HEADER_LEN, Rcode, TC},
         name,
     },
 };
@@ -18,8 +18,6 @@ const TYPE_PTR: u16 = 12;
 const TYPE_MX: u16 = 15;
 const TYPE_OPT: u16 = 41;
 const TYPE_RRSIG: u16 = 46;
-const AA: u8 = 4;
-const TC: u8 = 2;
 /// Type, class, TTL and length between a record's owner and its data.
 const FIXED: usize = 10;
 
@@ -155,8 +153,8 @@ pub fn cut_short(message: &mut [u8]) -> usize {
 #[inline(never)]
 #[must_use]
 pub fn about<'m>(message: &'m [u8], noted: &Noted) -> (Kind, &'m [u8]) {
-    const NO_ERROR: u8 = Rcode::NoError as u8;
-    const NAME_ERROR: u8 = Rcode::NxDomain as u8;
+    const NO_ERROR: u8 = Rcode::NOERROR.0;
+    const NAME_ERROR: u8 = Rcode::NXDOMAIN.0;
     let Some(header) = message.first_chunk::<HEADER_LEN>() else { return (Kind::Error, b"") };
     let is_authoritative = header[2] & AA != 0;
     let is_cut_short = header[2] & TC != 0;

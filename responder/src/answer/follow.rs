@@ -68,7 +68,7 @@ pub(super) fn rewrite(zones: &Zones, reply: Reply<'_>, node: Node<'_>) -> Outcom
         Err(NotAdded::Room) => reply.truncated(true),
         Err(NotAdded::Broken) => reply.not_ready(),
         // The client asks on by itself.
-        Err(NotAdded::Pointer) => reply.finish(Rcode::NoError, true, false, counts, end),
+        Err(NotAdded::Pointer) => reply.finish(Rcode::NOERROR, true, false, counts, end),
     }
 }
 
@@ -82,7 +82,7 @@ impl Growing<'_> {
             }
             seen[index] = node.name();
             if !self.dname(node)? {
-                return Ok(Rcode::YxDomain);
+                return Ok(Rcode::YXDOMAIN);
             }
             // The CNAME is what was asked for.
             if [code::TYPE_CNAME, code::TYPE_ANY].contains(&qtype) {
@@ -97,7 +97,7 @@ impl Growing<'_> {
                 Found::Exact(node) if qtype == code::TYPE_DNAME && seen.contains(&node.name()) => break,
                 Found::Exact(node) | Found::Wildcard(node) => {
                     let Some(answer) = typed(node, qtype) else {
-                        return self.negative(zones, node.zone(), Rcode::NoError);
+                        return self.negative(zones, node.zone(), Rcode::NOERROR);
                     };
                     self.answer(answer, node.name())?;
                     return Ok(answer.rcode());
@@ -107,14 +107,14 @@ impl Growing<'_> {
                     let ds = node.answer(qtype).filter(|_| node.name() == name.bytes());
                     let Some(referral) = ds.or_else(|| node.answer(ANY_OTHER)) else { return Err(NotAdded::Broken) };
                     self.answer(referral, node.name())?;
-                    return Ok(Rcode::NoError);
+                    return Ok(Rcode::NOERROR);
                 }
-                Found::NoName(zone) => return self.negative(zones, zone, Rcode::NxDomain),
+                Found::NoName(zone) => return self.negative(zones, zone, Rcode::NXDOMAIN),
                 Found::NotOurs => break,
                 Found::Dname(next) => node = next,
             }
         }
-        Ok(Rcode::NoError)
+        Ok(Rcode::NOERROR)
     }
 
     /// The DNAME record and the CNAME. False if the name becomes too long for one (RFC 6672 section 2.2).

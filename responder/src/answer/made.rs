@@ -43,12 +43,12 @@ impl Reply<'_> {
     }
 
     pub(super) fn refused(self, reason: Reason) -> Outcome {
-        self.error(Rcode::Refused, reason)
+        self.error(Rcode::REFUSED, reason)
     }
 
     /// There should be an answer, and there is none.
     pub(super) fn not_ready(self) -> Outcome {
-        self.error(Rcode::ServFail, Reason::NotReady)
+        self.error(Rcode::SERVFAIL, Reason::NotReady)
     }
 
     /// A class other than IN: CH has the server's identity and version, where configured.
@@ -84,7 +84,7 @@ impl Reply<'_> {
             place.copy_from_slice(part);
             rest = behind;
         }
-        self.finish(Rcode::NoError, true, false, Counts { answer: 1, ..Counts::default() }, end)
+        self.finish(Rcode::NOERROR, true, false, Counts { answer: 1, ..Counts::default() }, end)
     }
 }
 

@@ -17,6 +17,8 @@ use super::name::{self, Name, Room};
 
 /// The header's length, and so the offset of the question.
 pub const HEADER_LEN: usize = 12;
+/// The four counts of a header with a question and no records, as one number.
+const ONE_QUESTION: u64 = 1 << 48;
 /// QTYPE and QCLASS behind the QNAME.
 const QUESTION_TAIL: usize = 4;
 /// An OPT record without options: root, type, size, extended RCODE, version, flags, length.
@@ -24,8 +26,10 @@ pub const OPT_LEN: usize = 11;
 
 const QR: u8 = 0x80;
 const OPCODE: u8 = 0x78;
-const AA: u8 = 0x04;
-const TC: u8 = 0x02;
+/// The bit of an authoritative answer.
+pub const AA: u8 = 0x04;
+/// The bit of an answer that is cut short.
+pub const TC: u8 = 0x02;
 const RD: u8 = 0x01;
 const CD: u8 = 0x10;
 
@@ -35,30 +39,31 @@ const TYPE_SIG: u16 = 24;
 /// The DO bit in OPT's flags (RFC 3225).
 const DO: u8 = 0x80;
 
-/// Response codes (RFC 1035 section 4.1.1, RFC 2136, RFC 6891).
+/// A response code of up to 12 bits, of which those in use fit into 8 (RFC 1035 section 4.1.1, RFC 2136, RFC 6891).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Rcode {
+pub struct Rcode(pub u8);
+
+impl Rcode {
     /// No error.
-    NoError = 0,
+    pub const NOERROR: Self = Self(0);
     /// The query cannot be read.
-    FormErr = 1,
+    pub const FORMERR: Self = Self(1);
     /// Loading went wrong, or there is a bug.
-    ServFail = 2,
+    pub const SERVFAIL: Self = Self(2);
     /// The name does not exist.
-    NxDomain = 3,
+    pub const NXDOMAIN: Self = Self(3);
     /// The opcode is not supported.
-    NotImp = 4,
+    pub const NOTIMP: Self = Self(4);
     /// Not ours to answer.
-    Refused = 5,
+    pub const REFUSED: Self = Self(5);
     /// DNAME substitution made too long a name.
-    YxDomain = 6,
+    pub const YXDOMAIN: Self = Self(6);
     /// The query is signed with a key we do not have.
-    NotAuth = 9,
+    pub const NOTAUTH: Self = Self(9);
     /// An EDNS version we do not know. Its upper bits are in the OPT record.
-    BadVers = 16,
+    pub const BADVERS: Self = Self(16);
     /// A server cookie is wanted, and there is none that is valid (RFC 7873 section 8).
-    BadCookie = 23,
+    pub const BADCOOKIE: Self = Self(23);
 }
 
 /// What the client's OPT record says.
@@ -75,8 +80,8 @@ pub struct Edns {
 /// Where in a message the options of its OPT record are. They follow each other without a gap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OptionsAt {
-    start: u16,
-    end: u16,
+    start: usize,
+    end: usize,
 }
 
 impl OptionsAt {
@@ -92,7 +97,7 @@ impl OptionsAt {
 
     /// The options of this message: codes and contents (RFC 6891 section 6.1.2).
     pub fn read(self, message: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
-        let mut rest = message.get(usize::from(self.start)..usize::from(self.end)).unwrap_or_default();
+        let mut rest = message.get(self.start..self.end).unwrap_or_default();
         std::iter::from_fn(move || {
             let (&[c1, c0, l1, l0], after) = rest.split_first_chunk()?;
             let (content, after) = after.split_at_checked(usize::from(u16::from_be_bytes([l1, l0])))?;
@@ -135,45 +140,87 @@ pub enum Reject {
 
 impl Reject {
     /// The query cannot be read.
-    pub const FORMERR: Self = Self::Error { rcode: Rcode::FormErr, question_end: None, edns: None };
+    pub const FORMERR: Self = Self::Error { rcode: Rcode::FORMERR, question_end: None, edns: None };
 }
 
 impl Query {
     /// Reads a query, and its QNAME into `room`: it is too large to be moved about.
-    #[inline(always)]
+    #[inline]
     pub fn parse<'n, const BYTES: usize, const LABELS: usize>(
         message: &[u8],
         room: &'n mut Room<BYTES, LABELS>,
     ) -> Result<(Self, Name<'n>), Reject> {
+        let question = Question::parse(message, room)?;
+        let edns = match question.usual_edns() {
+            Some(edns) => edns,
+            None => records(message, question.end, question.records)?,
+        };
+        Ok(question.query(edns))
+    }
+
+    /// The same for a query that is a question and at most an OPT record of version 0 without options; `None` for all others.
+    #[inline(always)]
+    pub fn parse_usual<'n, const BYTES: usize, const LABELS: usize>(
+        message: &[u8],
+        room: &'n mut Room<BYTES, LABELS>,
+    ) -> Option<(Self, Name<'n>)> {
+        let question = Question::parse(message, room).ok()?;
+        let edns = question.usual_edns()?;
+        Some(question.query(edns))
+    }
+}
+
+/// A message whose header and question have been read.
+struct Question<'m, 'n> {
+    name: Name<'n>,
+    /// QTYPE and QCLASS.
+    tail: [u8; QUESTION_TAIL],
+    /// Its offset in the message.
+    end: usize,
+    /// What is behind it.
+    rest: &'m [u8],
+    /// How many records are behind it, 16 bits for each section, the last lowest.
+    records: u64,
+}
+
+impl<'m, 'n> Question<'m, 'n> {
+    #[inline(always)]
+    fn parse<const BYTES: usize, const LABELS: usize>(
+        message: &'m [u8],
+        room: &'n mut Room<BYTES, LABELS>,
+    ) -> Result<Self, Reject> {
         let header: &[u8; HEADER_LEN] = message.first_chunk().ok_or(Reject::Short)?;
-        if header[2] & QR != 0 {
-            return Err(Reject::Response);
+        let [_, _, flags, _, counts @ ..] = *header;
+        if flags & (QR | OPCODE) != 0 {
+            let not_implemented = Reject::Error { rcode: Rcode::NOTIMP, question_end: None, edns: None };
+            return Err(if flags & QR != 0 { Reject::Response } else { not_implemented });
         }
-        if header[2] & OPCODE != 0 {
-            return Err(Reject::Error { rcode: Rcode::NotImp, question_end: None, edns: None });
-        }
-        let count = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
-        if count(4) != 1 {
+        let records = u64::from_be_bytes(counts).wrapping_sub(ONE_QUESTION);
+        if records >= ONE_QUESTION {
             return Err(Reject::FORMERR);
         }
         let name = room.read(message, HEADER_LEN).ok_or(Reject::FORMERR)?;
         let name_end = HEADER_LEN + name.bytes().len();
-        let Some((tail, rest)) = message.get(name_end..).and_then(<[u8]>::split_first_chunk::<QUESTION_TAIL>) else {
-            return Err(Reject::FORMERR);
-        };
-        let question_end = name_end + QUESTION_TAIL;
-        let opt = match u32::from(count(6) | count(8)) << 16 | u32::from(count(10)) {
-            0 if rest.is_empty() => Some(None),
-            1 => rest.try_into().ok().and_then(lone_opt).map(Some),
+        let behind = message.get(name_end..).and_then(<[u8]>::split_first_chunk).ok_or(Reject::FORMERR)?;
+        let (tail, rest) = (*behind.0, behind.1);
+        Ok(Self { name, tail, end: name_end + QUESTION_TAIL, rest, records })
+    }
+
+    /// The client's OPT record where there is no other record and nothing unusual about it.
+    #[inline(always)]
+    fn usual_edns(&self) -> Option<Option<Edns>> {
+        match self.records {
+            0 if self.rest.is_empty() => Some(None),
+            1 => self.rest.try_into().ok().and_then(lone_opt).map(Some),
             _ => None,
-        };
-        let edns = match opt {
-            Some(edns) => edns,
-            None => records(message, question_end, u32::from(count(6)) + u32::from(count(8)), count(10))?,
-        };
-        let [t1, t0, c1, c0] = *tail;
+        }
+    }
+
+    #[inline(always)]
+    fn query(self, edns: Option<Edns>) -> (Query, Name<'n>) {
+        let [t1, t0, c1, c0] = self.tail;
         let (qtype, qclass) = (u16::from_be_bytes([t1, t0]), u16::from_be_bytes([c1, c0]));
-        Ok((Self { qtype, qclass, question_end, edns }, name))
+        (Query { qtype, qclass, question_end: self.end, edns }, self.name)
     }
 }
 
@@ -182,30 +229,33 @@ impl Query {
 pub fn edns_alone(message: &[u8]) -> Option<Edns> {
     match message.first_chunk::<HEADER_LEN>()? {
         [_, _, flags, _, 0, 0, 0, 0, 0, 0, 0, 1] if flags & (QR | OPCODE) == 0 => {
-            records(message, HEADER_LEN, 0, 1).ok()?
+            records(message, HEADER_LEN, 1).ok()?
         }
         _ => None,
     }
 }
 
-/// The usual case: all there is behind the question is an OPT record of version 0 without options.
-#[inline]
+/// An OPT record of version 0 without options, which is what most clients send.
+#[inline(always)]
 fn lone_opt(record: &[u8; OPT_LEN]) -> Option<Edns> {
-    match record {
-        [0, 0, 41, s1, s0, _extended, 0, flags, _, 0, 0] => {
-            let payload_max = u16::from_be_bytes([*s1, *s0]);
-            Some(Edns { payload_max, dnssec_ok: flags & DO != 0, options: OptionsAt::NONE })
-        }
-        _ => None,
+    let [owner, t1, t0, s1, s0, extended, version, flags, z, l1, l0] = *record;
+    // In whole words, with what may have any value masked out.
+    let head = u64::from_be_bytes([owner, t1, t0, s1, s0, extended, version, flags]);
+    let length = u32::from_be_bytes([flags, z, l1, l0]) & 0xffff;
+    if head & 0xffff_ff00_0000_ff00 != u64::from(TYPE_OPT) << 40 || length != 0 {
+        return None;
     }
+    Some(Edns { payload_max: u16::from_be_bytes([s1, s0]), dnssec_ok: flags & DO != 0, options: OptionsAt::NONE })
 }
 
-/// Reads all records behind the question: `others` that are not additional, then `additional`. They must fill the message.
-fn records(message: &[u8], question_end: usize, others: u32, additional: u16) -> Result<Option<Edns>, Reject> {
+/// Reads all records behind the question, which must fill the message. `counts` are the header's of the three sections.
+fn records(message: &[u8], question_end: usize, counts: u64) -> Result<Option<Edns>, Reject> {
+    let [answer, authority, additional] = [counts >> 32, counts >> 16 & 0xffff, counts & 0xffff];
+    let others = answer + authority;
     let mut at = question_end;
     let mut edns = None;
     let mut version = 0;
-    for index in 0..others + u32::from(additional) {
+    for index in 0..others + additional {
         let is_root = message.get(at) == Some(&0);
         let fixed = name::skip(message, at).ok_or(Reject::FORMERR)?;
         let Some(&[t1, t0, s1, s0, _, record_version, flags, _, l1, l0]) = message.get(fixed..fixed + 10) else {
@@ -220,17 +270,14 @@ fn records(message: &[u8], question_end: usize, others: u32, additional: u16) ->
                 if index < others || !is_root || edns.is_some() || !options_are_whole(rdata) {
                     return Err(Reject::FORMERR);
                 }
-                let options = match (u16::try_from(rdata_at), u16::try_from(at)) {
-                    (Ok(start), Ok(end)) if start < end => OptionsAt { start, end },
-                    _ => OptionsAt::NONE,
-                };
+                let options = if rdata_at < at { OptionsAt { start: rdata_at, end: at } } else { OptionsAt::NONE };
                 let payload_max = u16::from_be_bytes([s1, s0]);
                 edns = Some(Edns { payload_max, dnssec_ok: flags & DO != 0, options });
                 version = record_version;
             }
             // We have no keys, so the signature cannot be checked: RFC 8945 section 5.2.1, RFC 2931.
             TYPE_TSIG | TYPE_SIG if index >= others => {
-                return Err(Reject::Error { rcode: Rcode::NotAuth, question_end: Some(question_end), edns: None });
+                return Err(Reject::Error { rcode: Rcode::NOTAUTH, question_end: Some(question_end), edns: None });
             }
             _ => {}
         }
@@ -239,7 +286,7 @@ fn records(message: &[u8], question_end: usize, others: u32, additional: u16) ->
         return Err(Reject::FORMERR);
     }
     if version != 0 {
-        return Err(Reject::Error { rcode: Rcode::BadVers, question_end: Some(question_end), edns });
+        return Err(Reject::Error { rcode: Rcode::BADVERS, question_end: Some(question_end), edns });
     }
     Ok(edns)
 }
@@ -267,23 +314,16 @@ pub struct Counts {
 }
 
 /// Turns the query's header into that of its reply: ID, opcode, RD and CD stay (RFC 4035 section 3.1.6), the rest is set or cleared. RA, Z and
-/// AD are 0: we do not recurse, and an authority does not claim to have verified.
-#[inline]
-pub fn write_header(
-    message: &mut [u8],
-    rcode: Rcode,
-    authoritative: bool,
-    truncated: bool,
-    question: bool,
-    counts: Counts,
-) {
+/// AD are 0: we do not recurse, and an authority does not claim to have verified. `flags` are [`AA`] and [`TC`].
+#[inline(always)]
+pub fn write_header(message: &mut [u8], rcode: Rcode, flags: u8, question: bool, counts: Counts) {
     let Some(header) = message.first_chunk_mut::<HEADER_LEN>() else { return };
-    let [id1, id0, flags, more, ..] = *header;
-    let flags = flags & (OPCODE | RD) | QR | if authoritative { AA } else { 0 } | if truncated { TC } else { 0 };
+    let [id1, id0, asked, more, ..] = *header;
     let [an1, an0] = counts.answer.to_be_bytes();
     let [ns1, ns0] = counts.authority.to_be_bytes();
     let [ar1, ar0] = counts.additional.to_be_bytes();
-    let more = more & CD | rcode as u8 & 0x0f;
+    let flags = asked & (OPCODE | RD) | QR | flags;
+    let more = more & CD | rcode.0 & 0x0f;
     *header = [id1, id0, flags, more, 0, u8::from(question), an1, an0, ns1, ns0, ar1, ar0];
 }
 
@@ -292,7 +332,7 @@ pub fn write_header(
 #[must_use]
 pub fn opt(payload_max: u16, rcode: Rcode, client: Edns) -> [u8; OPT_LEN] {
     let [s1, s0] = payload_max.to_be_bytes();
-    [0, 0, 41, s1, s0, rcode as u8 >> 4, 0, if client.dnssec_ok { DO } else { 0 }, 0, 0, 0]
+    [0, 0, 41, s1, s0, rcode.0 >> 4, 0, if client.dnssec_ok { DO } else { 0 }, 0, 0, 0]
 }
 
 #[cfg(test)]
@@ -316,7 +356,7 @@ mod tests {
     #[test]
     fn what_can_be_answered() {
         let edns = Edns { payload_max: 1232, dnssec_ok: true, options: OptionsAt::NONE };
-        let option_at = u16::try_from(ERROR_END).unwrap() + 11;
+        let option_at = ERROR_END + 11;
         let with_option = Edns { options: OptionsAt { start: option_at, end: option_at + 12 }, ..edns };
         let cookie = b"\0\0\x29\x04\xd0\0\0\x80\0\0\x0c\0\x0a\0\x0812345678";
         let cases: [(&str, Vec<u8>, Option<Edns>); 5] = [
@@ -354,7 +394,7 @@ mod tests {
             ("nothing", vec![], Reject::Short),
             ("11 bytes", vec![0; 11], Reject::Short),
             ("a response", response, Reject::Response),
-            ("NOTIFY", notify, error(Rcode::NotImp, false, None)),
+            ("NOTIFY", notify, error(Rcode::NOTIMP, false, None)),
             ("no question", query([0, 0, 0, 0], b""), Reject::FORMERR),
             ("two questions", query([2, 0, 0, 0], b"\x03www\0\0\x01\0\x01"), Reject::FORMERR),
             ("a question cut short", query([1, 0, 0, 0], b"")[..20].to_vec(), Reject::FORMERR),
@@ -372,7 +412,7 @@ mod tests {
                 "EDNS version 1",
                 query([1, 0, 0, 1], version_1),
                 error(
-                    Rcode::BadVers,
+                    Rcode::BADVERS,
                     true,
                     Some(Edns { payload_max: 1232, dnssec_ok: false, options: OptionsAt::NONE }),
                 ),
@@ -382,7 +422,7 @@ mod tests {
             assert_eq!(Query::parse(&message, &mut AnyRoom::empty()).unwrap_err(), expected, "{what}");
         }
         let signed = query([1, 0, 0, 1], b"\0\0\xfa\0\xff\0\0\0\0\0\0");
-        assert_eq!(Query::parse(&signed, &mut AnyRoom::empty()).unwrap_err(), error(Rcode::NotAuth, true, None));
+        assert_eq!(Query::parse(&signed, &mut AnyRoom::empty()).unwrap_err(), error(Rcode::NOTAUTH, true, None));
     }
 
     /// RFC 1035 section 4.1.1 and RFC 4035 section 3.1.6, with every bit of the query set.
@@ -390,10 +430,10 @@ mod tests {
     fn the_replys_header() {
         let mut message = [0xff; HEADER_LEN];
         let counts = Counts { answer: 0x102, authority: 0x304, additional: 0x506 };
-        write_header(&mut message, Rcode::NxDomain, true, false, true, counts);
+        write_header(&mut message, Rcode::NXDOMAIN, AA, true, counts);
         assert_eq!(message, [0xff, 0xff, 0xfd, 0x13, 0, 1, 1, 2, 3, 4, 5, 6]);
         let mut message = [0; HEADER_LEN];
-        write_header(&mut message, Rcode::Refused, false, true, false, Counts::default());
+        write_header(&mut message, Rcode::REFUSED, TC, false, Counts::default());
         assert_eq!(message, [0, 0, 0x82, 0x05, 0, 0, 0, 0, 0, 0, 0, 0]);
     }
 
@@ -408,7 +448,7 @@ mod tests {
     #[test]
     fn our_opt_record() {
         let client = Edns { payload_max: 512, dnssec_ok: true, options: OptionsAt::NONE };
-        assert_eq!(opt(1232, Rcode::NoError, client), *OPT);
-        assert_eq!(opt(1232, Rcode::BadVers, client)[5], 1);
+        assert_eq!(opt(1232, Rcode::NOERROR, client), *OPT);
+        assert_eq!(opt(1232, Rcode::BADVERS, client)[5], 1);
     }
 }

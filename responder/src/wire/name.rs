@@ -24,7 +24,7 @@ pub struct Room<const BYTES: usize, const LABELS: usize> {
 /// Room for every name.
 pub type AnyRoom = Room<{ NAME_MAX + PADDING + 1 }, { LABELS_MAX + 1 }>;
 /// Room for most names that are asked for.
-pub type ShortRoom = Room<104, 8>;
+pub type ShortRoom = Room<72, 8>;
 
 impl<const BYTES: usize, const LABELS: usize> Room<BYTES, LABELS> {
     /// Its bytes.
@@ -116,16 +116,17 @@ impl<'a> Name<'a> {
 /// as they are.
 #[inline(always)]
 fn lower(text: &[u8], bytes: &mut [u8]) {
+    let Some(last_at) = text.len().checked_sub(16) else { return lower_each(text, bytes) };
     let mut at = 0;
-    while let (Some(chunk), Some(place)) = (text[at..].first_chunk::<16>(), bytes[at..].first_chunk_mut::<16>()) {
-        for (place, byte) in place.iter_mut().zip(chunk) {
-            *place = byte.to_ascii_lowercase();
-        }
-        if at + 16 == text.len() {
-            return;
-        }
-        at = (at + 16).min(text.len() - 16);
+    while at < last_at {
+        lower_each(&text[at..at + 16], &mut bytes[at..at + 16]);
+        at += 16;
     }
+    lower_each(&text[last_at..last_at + 16], &mut bytes[last_at..last_at + 16]);
+}
+
+#[inline(always)]
+fn lower_each(text: &[u8], bytes: &mut [u8]) {
     for (place, byte) in bytes.iter_mut().zip(text) {
         *place = byte.to_ascii_lowercase();
     }

@@ -57,12 +57,12 @@ impl Key {
     pub(crate) fn suffixes<const BYTES: usize>(self, name: Name<'_>, first: usize, hashes: &mut [u64]) {
         let Some(bytes) = name.padded().first_chunk::<BYTES>() else { return };
         let (Some(starts), Some(hashes)) = (name.starts().get(first..), hashes.get_mut(first..)) else { return };
-        let Some((root, hashes)) = hashes.get_mut(..=starts.len()).and_then(<[u64]>::split_last_mut) else { return };
+        let Some(root) = hashes.get_mut(starts.len()) else { return };
+        *root = ROOT;
         let mut hash = ROOT;
-        *root = hash;
-        for (place, start) in hashes.iter_mut().zip(starts).rev() {
+        for (label, start) in starts.iter().enumerate().rev() {
             hash = self.label(hash, bytes, *start);
-            *place = hash;
+            hashes[label] = hash;
         }
     }
 

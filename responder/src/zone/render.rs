@@ -70,7 +70,7 @@ pub(super) fn zone(zone: &Checked<'_>, index: u32, all: &All<'_, '_>) -> (Zone, 
     for name in &zone.empty {
         nodes.insert(name, below(name), index, &[]);
     }
-    let negative = Sections::negative(zone, apex, Rcode::NoError);
+    let negative = Sections::negative(zone, apex, Rcode::NOERROR);
     let names = zone.owners().len();
     let rendered = Zone {
         apex: apex.to_vec(),
@@ -107,7 +107,7 @@ fn ordinary(zone: &Checked<'_>, owner: &Owner, all: &All<'_, '_>) -> Vec<(u16, R
             let mut sections = Sections::new(zone.name(owner));
             sections.answer_set(zone, zone.name(owner), set);
             sections.addresses_for(zone, set);
-            (set[0].rtype, sections.finish(Rcode::NoError, true))
+            (set[0].rtype, sections.finish(Rcode::NOERROR, true))
         })
         .collect()
 }
@@ -135,19 +135,19 @@ fn aliased(first: &Checked<'_>, owner: &[u8], alias: &Record, all: &All<'_, '_>)
         }
         sections
     };
-    let mut answers = vec![(TYPE_CNAME, base(&chain).finish(Rcode::NoError, true))];
+    let mut answers = vec![(TYPE_CNAME, base(&chain).finish(Rcode::NOERROR, true))];
     let mut target = first.content.data(alias).to_ascii_lowercase();
     loop {
         let stop = |chain: &[Step<'_, '_>], rcode| (ANY_OTHER, base(chain).finish(rcode, true));
         let Some(zone) = zone_of(&target, all) else {
-            answers.push(stop(&chain, Rcode::NoError));
+            answers.push(stop(&chain, Rcode::NOERROR));
             return answers;
         };
         // A loop, or a chain without reason: the client gets what there is and may go on by itself.
         let is_too_long = chain.len() >= ALIASES_MAX;
         if let Some((name, dname)) = zone.dname(&target) {
             if is_too_long || !seen.insert(name.to_vec()) {
-                answers.push(stop(&chain, Rcode::NoError));
+                answers.push(stop(&chain, Rcode::NOERROR));
                 return answers;
             }
             let new = zone.content.data(dname).to_ascii_lowercase();
@@ -155,7 +155,7 @@ fn aliased(first: &Checked<'_>, owner: &[u8], alias: &Record, all: &All<'_, '_>)
             let made = [kept, &new].concat();
             chain.push(Step::Record(zone, name.to_vec(), dname));
             if made.len() > NAME_MAX {
-                answers.push(stop(&chain, Rcode::YxDomain));
+                answers.push(stop(&chain, Rcode::YXDOMAIN));
                 return answers;
             }
             chain.push(Step::Made(target, made.clone(), dname.ttl));
@@ -169,7 +169,7 @@ fn aliased(first: &Checked<'_>, owner: &[u8], alias: &Record, all: &All<'_, '_>)
         };
         if let Some(next) = end.and_then(|end| zone.set(end, TYPE_CNAME).first()) {
             if is_too_long || !seen.insert(target.clone()) {
-                answers.push(stop(&chain, Rcode::NoError));
+                answers.push(stop(&chain, Rcode::NOERROR));
                 return answers;
             }
             let new = zone.content.data(next).to_ascii_lowercase();
@@ -187,7 +187,7 @@ fn aliased(first: &Checked<'_>, owner: &[u8], alias: &Record, all: &All<'_, '_>)
                 sections.answer_set(zone, &target, set);
                 sections.addresses_for(zone, set);
             }
-            answers.push((set[0].rtype, sections.finish(Rcode::NoError, true)));
+            answers.push((set[0].rtype, sections.finish(Rcode::NOERROR, true)));
         }
         // RFC 4035 section 3.1.4.1: of a delegated name, and of a child's apex, DS is answered on the parent's side.
         let parent = match found {
@@ -208,26 +208,26 @@ fn aliased(first: &Checked<'_>, owner: &[u8], alias: &Record, all: &All<'_, '_>)
             } else if sections.fits(parent, &target, set, SECTIONS_MAX) {
                 sections.answer_set(parent, &target, set);
             }
-            answers.push((TYPE_DS, sections.finish(Rcode::NoError, true)));
+            answers.push((TYPE_DS, sections.finish(Rcode::NOERROR, true)));
         }
         let mut sections = base(&chain);
         let rcode = match found {
             Found::Owner(_) | Found::Wildcard(_) | Found::NoData => {
                 sections.authority_soa(zone);
-                Rcode::NoError
+                Rcode::NOERROR
             }
             // RFC 6604 section 3: the code is that of the last name.
             Found::NoName => {
                 sections.authority_soa(zone);
-                Rcode::NxDomain
+                Rcode::NXDOMAIN
             }
             Found::Below(cut) => {
                 if sections.fits(zone, zone.name(cut), zone.set(cut, TYPE_NS), SECTIONS_MAX) {
                     sections.referral(zone, cut);
                 }
-                Rcode::NoError
+                Rcode::NOERROR
             }
-            Found::Elsewhere => Rcode::NoError,
+            Found::Elsewhere => Rcode::NOERROR,
         };
         answers.push((ANY_OTHER, sections.finish(rcode, true)));
         return answers;
@@ -243,7 +243,7 @@ fn zone_of<'z, 'a>(name: &[u8], all: &All<'z, 'a>) -> Option<&'z Checked<'a>> {
 fn cut(zone: &Checked<'_>, owner: &Owner) -> Vec<(u16, Rendered)> {
     let mut sections = Sections::new(zone.name(owner));
     sections.referral(zone, owner);
-    vec![(TYPE_DS, delegation_signer(zone, zone.name(owner))), (ANY_OTHER, sections.finish(Rcode::NoError, false))]
+    vec![(TYPE_DS, delegation_signer(zone, zone.name(owner))), (ANY_OTHER, sections.finish(Rcode::NOERROR, false))]
 }
 
 /// DS as the parent answers it.
@@ -251,14 +251,14 @@ fn delegation_signer(parent: &Checked<'_>, name: &[u8]) -> Rendered {
     let mut sections = Sections::new(name);
     if let Some(cut) = cut_above(parent, name) {
         sections.referral(parent, cut);
-        return sections.finish(Rcode::NoError, false);
+        return sections.finish(Rcode::NOERROR, false);
     }
     let set = parent.owner(name).map(|owner| parent.set(owner, TYPE_DS)).unwrap_or_default();
     if set.is_empty() {
-        return Sections::negative(parent, name, Rcode::NoError);
+        return Sections::negative(parent, name, Rcode::NOERROR);
     }
     sections.answer_set(parent, name, set);
-    sections.finish(Rcode::NoError, true)
+    sections.finish(Rcode::NOERROR, true)
 }
 
 /// The delegation that a name lies below. With a zone of ours at that name, one of another server's lies between, and the parent can only refer to it

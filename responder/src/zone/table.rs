@@ -5,7 +5,7 @@
 //! ```text
 //! bucket   place of the node in units of 8 bytes (32 bits) | lower half of the hash (32 bits); 0 is empty
 //! node     name length (1), flags (1), number of answers (2), zone (4), name, answers (24 bytes each), their sections
-//! answer   key (4), AA (1), RCODE (1), counts of the three sections (2 each), length without what may be left out (2), whole length (2), number
+//! answer   key (4), header bit AA (1), RCODE (1), counts of the three sections in network order (2 each), length without what may be left out (2), whole length (2), number
 //!          of pointers to move (2), additional records that may not be left out (1), nothing (1), offset of the sections from the node's start (4)
 //! key      bits 0..16: QTYPE; bit 16: for queries with DO (RFC 3225); other bits 0
 //! ```
@@ -19,7 +19,7 @@
 
 use super::{hash::Key, load::labels};
 use crate::wire::{
-    message::{Counts, Rcode},
+    message::{AA, Counts, Rcode},
     name::{AnyRoom, LABELS_MAX, Name, ShortRoom},
 };
 
@@ -28,9 +28,6 @@ pub(crate) const ANY_OTHER: u16 = 0;
 
 const NODE_HEAD: usize = 8;
 const ANSWER_LEN: usize = 24;
-const AA: u8 = 1;
-const NXDOMAIN: u8 = Rcode::NxDomain as u8;
-const YXDOMAIN: u8 = Rcode::YxDomain as u8;
 const UNIT: usize = 8;
 /// Buckets for each name, at least: most names that do not exist shall meet an empty one at once.
 const SPARE: usize = 4;
@@ -142,11 +139,12 @@ fn head(qtype: u16, answer: &Rendered, offset: usize) -> [u8; ANSWER_LEN] {
     let mut head = [0; ANSWER_LEN];
     head[..4].copy_from_slice(&u32::from(qtype).to_le_bytes());
     head[4] = if answer.authoritative { AA } else { 0 };
-    head[5] = answer.rcode as u8;
+    head[5] = answer.rcode.0;
     let Counts { answer: records, authority, additional } = answer.counts;
-    let lengths = [answer.required, answer.bytes.len(), answer.pointers.len()].map(u16_of);
-    for (half, place) in [records, authority, additional].iter().chain(&lengths).zip(head[6..].as_chunks_mut().0) {
-        *place = half.to_le_bytes();
+    let counts = [records, authority, additional].map(u16::to_be_bytes);
+    let lengths = [answer.required, answer.bytes.len(), answer.pointers.len()].map(u16_of).map(u16::to_le_bytes);
+    for (half, place) in counts.iter().chain(&lengths).zip(head[6..].as_chunks_mut().0) {
+        *place = *half;
     }
     head[18] = answer.required_additional;
     head[20..].copy_from_slice(&u32::try_from(offset).expect("a node is smaller than 4 GB").to_le_bytes());
@@ -214,9 +212,20 @@ impl Table {
         self.key.suffixes::<{ AnyRoom::BYTES }>(name, self.too_many(name), hashes);
     }
 
-    /// The node of a name with this hash.
+    /// The node of a name with this hash. Most are in the first bucket.
     #[inline(always)]
     pub(crate) fn find(&self, hash: u64, name: &[u8]) -> Option<Node<'_>> {
+        let spread = self.key.spread(hash);
+        let bucket = *self.buckets.get(self.index(spread))?;
+        match self.node(bucket).filter(|node| (bucket ^ spread) & TAG == 0 && same(node.name(), name)) {
+            Some(node) => Some(node),
+            None if bucket == 0 => None,
+            None => self.find_on(hash, name),
+        }
+    }
+
+    #[inline(never)]
+    fn find_on(&self, hash: u64, name: &[u8]) -> Option<Node<'_>> {
         self.probe(hash, |node| same(node.name(), name))
     }
 
@@ -228,18 +237,13 @@ impl Table {
             // Most do not exist, and most of those meet an empty bucket.
             let bucket = self.buckets.get(self.index(self.key.spread(*hash)));
             if bucket.is_some_and(|bucket| *bucket != 0)
-                && let Some(node) = self.find_suffix(*hash, &name, labels)
+                && let Some(node) = self.find_on(*hash, name.suffix(labels))
             {
                 return Some((labels, node));
             }
             labels += 1;
         }
         None
-    }
-
-    #[inline(never)]
-    fn find_suffix(&self, hash: u64, name: &Name<'_>, labels: usize) -> Option<Node<'_>> {
-        self.find(hash, name.suffix(labels))
     }
 
     /// The node of the asterisk label below a node with this hash.
@@ -252,7 +256,7 @@ impl Table {
     }
 
     /// Goes along the buckets from where a hash points to one with its tag and the right name.
-    #[inline(always)]
+    #[inline]
     fn probe(&self, hash: u64, is_right: impl Fn(Node<'_>) -> bool) -> Option<Node<'_>> {
         let spread = self.key.spread(hash);
         for bucket in self.buckets.get(self.index(spread)..)? {
@@ -366,21 +370,24 @@ impl<'a> Answer<'a> {
 
     #[inline]
     pub(crate) fn rcode(self) -> Rcode {
-        match self.head[5] {
-            NXDOMAIN => Rcode::NxDomain,
-            YXDOMAIN => Rcode::YxDomain,
-            _ => Rcode::NoError,
-        }
+        Rcode(self.head[5])
     }
 
     #[inline]
     pub(crate) fn is_authoritative(self) -> bool {
-        self.head[4] == AA
+        self.aa() != 0
+    }
+
+    /// The bit in the header.
+    #[inline]
+    pub(crate) fn aa(self) -> u8 {
+        self.head[4]
     }
 
     #[inline]
     pub(crate) fn counts(self) -> Counts {
-        Counts { answer: u16_at(self.head, 6), authority: u16_at(self.head, 8), additional: u16_at(self.head, 10) }
+        let count = |at: usize| u16::from_be_bytes([self.head[at], self.head[at + 1]]);
+        Counts { answer: count(6), authority: count(8), additional: count(10) }
     }
 
     /// How many of its bytes must be sent or TC set.
@@ -434,7 +441,7 @@ mod tests {
 
     fn answer(bytes: &[u8]) -> Rendered {
         Rendered {
-            rcode: Rcode::NoError,
+            rcode: Rcode::NOERROR,
             authoritative: true,
             counts: Counts { answer: 1, authority: 2, additional: 3 },
             bytes: bytes.to_vec(),
@@ -475,7 +482,7 @@ mod tests {
             assert_eq!((node.name(), node.zone()), (name(index).as_slice(), index as usize));
             assert!(node.is(Flags::CUT) && !node.is(Flags::APEX));
             let found = node.answer(28).unwrap();
-            assert_eq!((found.bytes(), found.required(), found.rcode()), (name(index).as_slice(), 1, Rcode::NoError));
+            assert_eq!((found.bytes(), found.required(), found.rcode()), (name(index).as_slice(), 1, Rcode::NOERROR));
             assert_eq!((found.counts(), found.required_additional()), (answer(b"").counts, 2));
             assert_eq!(found.pointers().collect::<Vec<_>>(), [0, 2]);
             assert!(found.is_authoritative() && node.answer(2).is_none());
