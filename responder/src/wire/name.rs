@@ -116,13 +116,13 @@ impl<'a> Name<'a> {
 /// as they are.
 #[inline(always)]
 fn lower(text: &[u8], bytes: &mut [u8]) {
-    let Some(last_at) = text.len().checked_sub(16) else { return lower_each(text, bytes) };
-    let mut at = 0;
-    while at < last_at {
-        lower_each(&text[at..at + 16], &mut bytes[at..at + 16]);
-        at += 16;
+    let Some(last) = text.last_chunk::<16>() else { return lower_each(text, bytes) };
+    for (place, chunk) in bytes.as_chunks_mut::<16>().0.iter_mut().zip(text.as_chunks::<16>().0) {
+        lower_each(chunk, place);
     }
-    lower_each(&text[last_at..last_at + 16], &mut bytes[last_at..last_at + 16]);
+    if let Some(place) = bytes.get_mut(text.len() - 16..) {
+        lower_each(last, place);
+    }
 }
 
 #[inline(always)]

@@ -234,16 +234,28 @@ impl Table {
     pub(crate) fn nearest(&self, name: Name<'_>, hashes: &[u64]) -> Option<(usize, Node<'_>)> {
         let mut labels = self.too_many(name);
         while let Some(hash) = hashes.get(labels) {
-            // Most do not exist, and most of those meet an empty bucket.
-            let bucket = self.buckets.get(self.index(self.key.spread(*hash)));
-            if bucket.is_some_and(|bucket| *bucket != 0)
-                && let Some(node) = self.find_on(*hash, name.suffix(labels))
-            {
-                return Some((labels, node));
+            let spread = self.key.spread(*hash);
+            let mut at = self.index(spread);
+            let mut bucket = *self.buckets.get(at)?;
+            // Most do not exist: they meet an empty bucket at once, or behind those of others.
+            while bucket != 0 {
+                if (bucket ^ spread) & TAG == 0
+                    && let Some(node) = self.named(bucket, &name, labels)
+                {
+                    return Some((labels, node));
+                }
+                at += 1;
+                bucket = *self.buckets.get(at)?;
             }
             labels += 1;
         }
         None
+    }
+
+    /// The node in a bucket, if its name is this one without so many labels.
+    #[inline(never)]
+    fn named(&self, bucket: u64, name: &Name<'_>, labels: usize) -> Option<Node<'_>> {
+        self.node(bucket).filter(|node| same(node.name(), name.suffix(labels)))
     }
 
     /// The node of the asterisk label below a node with this hash.
