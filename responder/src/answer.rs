@@ -346,6 +346,7 @@ impl<'a> Reply<'a> {
                 }
             }
         }
+        (self.noted.qtype, self.noted.rcode) = (self.query.qtype, rcode);
         write_header(self.message, rcode, authoritative, truncated, true, counts);
         Outcome::Reply(end)
     }
@@ -404,6 +405,7 @@ fn rejected(message: &mut [u8], query_len: usize, reject: Reject, asked: &mut As
         Reject::Response => return Outcome::Drop(DropReason::Response),
         Reject::Error { rcode, question_end, edns } => (rcode, question_end, edns),
     };
+    asked.noted.rcode = rcode;
     let mut end = question_end.unwrap_or(HEADER_LEN);
     let mut counts = Counts::default();
     if let Some(edns) = edns {

@@ -11,7 +11,7 @@ use crate::{
         policy::{Cookies, Order, Policy},
         refuse, respond_to,
     },
-    counters::DropReason,
+    counters::{Counters, DropReason, Family},
     guard::{
         acl::{Acl, Action},
         rrl::{self, Limiter, Verdict},
@@ -24,6 +24,8 @@ use crate::{
 const HEADERS_LEN: u32 = 40 + 8;
 /// Every client takes this much (RFC 1035 section 4.2.1).
 const UDP_PAYLOAD_MIN: u16 = 512;
+/// The TC bit, in the first byte of the flags.
+const TC: u8 = 2;
 
 /// What the operator chooses about who is answered and how. A running server takes another one whole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,7 +58,8 @@ impl Service {
         }
     }
 
-    /// Answers the message in `message[..length]`, which came from `client`, in place; the rest of `message` is room for the reply.
+    /// Answers the message in `message[..length]`, which came from `client`, in place; the rest of `message` is room for the reply. What the
+    /// reply is like is added to the worker's `counters`; what is dropped is for the caller to count.
     #[inline]
     pub fn serve(
         &self,
@@ -65,10 +68,13 @@ impl Service {
         length: usize,
         client: IpAddr,
         transport: Transport,
+        counters: &Counters,
     ) -> Outcome {
         match (state.rules.get().acl.action(client), self) {
-            (Action::Allow, Self::Dns(view)) => state.answer(Some(view.zones()), message, length, client, transport),
-            (Action::Refuse, Self::Dns(_)) => state.answer(None, message, length, client, transport),
+            (Action::Allow, Self::Dns(view)) => {
+                state.answer(Some(view.zones()), message, length, client, transport, counters)
+            }
+            (Action::Refuse, Self::Dns(_)) => state.answer(None, message, length, client, transport, counters),
             (Action::Allow, Self::Echo) => Outcome::Reply(length),
             (Action::Allow, Self::Sink) => Outcome::Drop(DropReason::Sunk),
             (Action::Drop | Action::Refuse, _) => Outcome::Drop(DropReason::AclDropped),
@@ -94,7 +100,6 @@ pub struct State {
     needs_time: bool,
     now_s: u32,
     turn: u32,
-    slipped: u32,
 }
 
 impl State {
@@ -112,7 +117,6 @@ impl State {
             needs_time: false,
             now_s: 0,
             turn: 0,
-            slipped: 0,
         };
         state.adopt();
         state
@@ -128,12 +132,6 @@ impl State {
             self.now_s = clock();
             self.make_limiter();
         }
-    }
-
-    /// How many replies went out empty with TC since this was last asked.
-    #[inline]
-    pub fn take_slipped(&mut self) -> u32 {
-        std::mem::take(&mut self.slipped)
     }
 
     /// What this client gets; for those who want to know before there is a message.
@@ -169,6 +167,7 @@ impl State {
         length: usize,
         client: IpAddr,
         transport: Transport,
+        counters: &Counters,
     ) -> Outcome {
         let limits = Limits { transport, udp_payload_max: self.udp_payload_max };
         let policy = &self.rules.get().policy;
@@ -177,18 +176,29 @@ impl State {
             Some(zones) => respond_to(zones, message, length, &mut asked),
             None => refuse(message, length, &mut asked),
         };
-        match outcome {
+        let noted = asked.noted;
+        let outcome = match outcome {
             Outcome::Reply(length) if self.finishes => {
-                let noted = asked.noted;
-                self.finish(&mut message[..length], client, transport, noted)
+                self.finish(&mut message[..length], client, transport, noted, counters)
             }
             outcome => outcome,
+        };
+        if let (Outcome::Reply(_), Some(flags)) = (outcome, message.get(2)) {
+            counters.reply(Family::of(client), noted.rcode, noted.qtype, flags & TC != 0);
         }
+        outcome
     }
 
     /// What only some rules ask for.
     #[inline(never)]
-    fn finish(&mut self, message: &mut [u8], client: IpAddr, transport: Transport, noted: Noted) -> Outcome {
+    fn finish(
+        &mut self,
+        message: &mut [u8],
+        client: IpAddr,
+        transport: Transport,
+        noted: Noted,
+        counters: &Counters,
+    ) -> Outcome {
         if self.rules.get().policy.rrset_order == Order::Rotate && finished::rotate(message, self.turn) {
             self.turn = self.turn.wrapping_add(1);
         }
@@ -202,7 +212,7 @@ impl State {
             Verdict::Send => Outcome::Reply(message.len()),
             Verdict::Drop => Outcome::Drop(DropReason::LimitedDropped),
             Verdict::Slip => {
-                self.slipped += 1;
+                counters.slipped_one();
                 Outcome::Reply(finished::cut_short(message))
             }
         }

@@ -13,6 +13,8 @@
 //! Behind the header: exactly one question (RFC 9619), then records that a query may carry, of which only OPT (RFC 6891) is read. Nothing may
 //! follow them.
 
+pub use super::rcode::Rcode;
+
 use super::name::{self, Name, Room};
 
 /// The header's length, and so the offset of the question.
@@ -34,32 +36,6 @@ const TYPE_TSIG: u16 = 250;
 const TYPE_SIG: u16 = 24;
 /// The DO bit in OPT's flags (RFC 3225).
 const DO: u8 = 0x80;
-
-/// Response codes (RFC 1035 section 4.1.1, RFC 2136, RFC 6891).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Rcode {
-    /// No error.
-    NoError = 0,
-    /// The query cannot be read.
-    FormErr = 1,
-    /// Loading went wrong, or there is a bug.
-    ServFail = 2,
-    /// The name does not exist.
-    NxDomain = 3,
-    /// The opcode is not supported.
-    NotImp = 4,
-    /// Not ours to answer.
-    Refused = 5,
-    /// DNAME substitution made too long a name.
-    YxDomain = 6,
-    /// The query is signed with a key we do not have.
-    NotAuth = 9,
-    /// An EDNS version we do not know. Its upper bits are in the OPT record.
-    BadVers = 16,
-    /// A server cookie is wanted, and there is none that is valid (RFC 7873 section 8).
-    BadCookie = 23,
-}
 
 /// What the client's OPT record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
