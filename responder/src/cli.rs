@@ -43,6 +43,7 @@ Examples:
   responder serve --iface eth0 --zone example.com=/etc/zones/example.com.zone
   responder serve --iface eth0 --queues 0-3 --cpus 4-7 --zone example.com=db.example
   responder serve --iface eth0 --listen 192.0.2.53 --listen [2001:db8::53]:5353 --zone example.com=db.example
+  responder serve --iface eth0 --zone example.com=db.example --metrics 127.0.0.1:9153
   responder serve --iface eth0 --io socket --zone example.com=db.example    (no bypass: kernel sockets alone)
 
 What the bypass skips: nftables, conntrack, rp_filter and routing do not see the packets it answers, and a reply leaves by the
@@ -113,6 +114,9 @@ pub struct Serve {
     /// Unix socket for `responder status` and `responder reload` [default: /run/responder.sock].
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+    /// Serve metrics for Prometheus (OpenMetrics text) at http://ADDR:PORT/metrics. No default: no metrics. Anyone who reaches the address can read them.
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub metrics: Option<String>,
     /// Log some of the packets that the XDP program passes to the kernel, a few a second per CPU. Costs nothing when absent.
     #[arg(long)]
     pub log_steering: bool,
