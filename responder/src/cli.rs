@@ -32,6 +32,11 @@ pub enum Command {
     /// Ask a running server what it has done: per queue and worker, with the RX-queue x TX-queue x TX-CPU matrix.
     #[command(after_help = "Examples:\n  responder status\n  responder status --json | jq '.interfaces[0].matrix'")]
     Status(Status),
+    /// Watch a running server: rates per queue and worker, CPU use, response codes, types, drops and the RX x TX matrix.
+    #[command(
+        after_help = "Examples:\n  responder top\n  responder top --once --interval-ms 5000\n  responder top --once --json | jq '.workers[].received_per_s'\n\nKeys: q quit, p pause, tab section, enter zoom, ? help. Colours are off where NO_COLOR is set."
+    )]
+    Top(Top),
     /// Have a running server read its zones and its configuration file anew, as SIGHUP does; exit 1 if there is an error in them.
     #[command(after_help = RELOAD_NOTES)]
     Reload(Reload),
@@ -141,6 +146,23 @@ pub struct Check {
 pub struct Status {
     /// Print the JSON document that the tables are made from.
     #[arg(long)]
+    pub json: bool,
+    /// The server's unix socket.
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_CONTROL)]
+    pub control: PathBuf,
+}
+
+/// Flags of `top`.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Milliseconds between two samples.
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
+    pub interval_ms: u64,
+    /// Take two samples, print one frame as text, and end.
+    #[arg(long)]
+    pub once: bool,
+    /// Print the rates as a JSON document instead of the frame.
+    #[arg(long, requires = "once")]
     pub json: bool,
     /// The server's unix socket.
     #[arg(long, value_name = "PATH", default_value = DEFAULT_CONTROL)]
