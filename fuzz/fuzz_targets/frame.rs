@@ -11,6 +11,7 @@ use std::{
 use libfuzzer_sys::fuzz_target;
 use responder::{
     answer::policy::{AnyPolicy, Cookies, Order, Policy},
+    counters::Counters,
     guard::{AddressList, cookie::Secrets, rrl},
     latest::Latest,
     service::{Rules, Service, State},
@@ -46,10 +47,11 @@ static HANDLERS: LazyLock<Mutex<[Handler; 2]>> = LazyLock::new(|| {
 
 fuzz_target!(|bytes: &[u8]| {
     let length = bytes.len().min(ROOM);
+    let counters = Counters::default();
     for handler in HANDLERS.lock().expect("no panic goes unseen").iter_mut() {
         let mut frame = [0; ROOM];
         frame[..length].copy_from_slice(&bytes[..length]);
-        let Ok(reply_length) = handler.reply(&mut frame, length) else { continue };
+        let Ok(reply_length) = handler.reply(&mut frame, length, &counters) else { continue };
         let query = Request::parse(&bytes[..length], false).expect("only a request has a reply");
         let reply = Request::parse(&frame[..reply_length], true).expect("a reply is a frame with intact checksums");
         assert_eq!(reply.payload().end, reply_length);

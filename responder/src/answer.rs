@@ -83,15 +83,16 @@ pub enum Outcome {
 #[inline]
 pub fn respond(zones: &Zones, message: &mut [u8], query_len: usize, limits: Limits) -> Outcome {
     let mut asked = None;
-    respond_with(zones, message, query_len, limits, || asked.insert(Asked::plainly(limits)))
+    respond_with(zones, message, query_len, limits, || asked.insert(Asked::plainly(limits)), |_, _| ())
 }
 
 /// Answers the query in `message[..query_len]` in place, for whom and as `asked` says.
 pub fn respond_to(zones: &Zones, message: &mut [u8], query_len: usize, asked: &mut Asked<'_>) -> Outcome {
-    respond_with(zones, message, query_len, asked.limits, || asked)
+    respond_with(zones, message, query_len, asked.limits, || asked, |_, _| ())
 }
 
-/// The same. Most answers depend on nothing but the query and the zones: who asks is said only where it matters. The limits are what it says too.
+/// The same. Most answers depend on nothing but the query and the zones: who asks is said only where it matters, and of the others QTYPE and RCODE
+/// are told to `usual`. The limits are what `asked` says too.
 #[inline(always)]
 pub fn respond_with<'a, 'p: 'a>(
     zones: &Zones,
@@ -99,6 +100,7 @@ pub fn respond_with<'a, 'p: 'a>(
     query_len: usize,
     limits: Limits,
     asked: impl FnOnce() -> &'a mut Asked<'p>,
+    usual: impl FnOnce(u16, Rcode),
 ) -> Outcome {
     let Some(received) = message.get(..query_len) else { return Outcome::Drop(DropReason::NoRoom) };
     let mut room = ShortRoom::empty();
@@ -111,7 +113,10 @@ pub fn respond_with<'a, 'p: 'a>(
         && let Some(answer) = zones.table.find(hashes[0], name.bytes()).and_then(|node| node.answer(query.qtype))
     {
         return match whole(message, query, answer, limits) {
-            Some(length) => Outcome::Reply(length),
+            Some(length) => {
+                usual(query.qtype, answer.rcode());
+                Outcome::Reply(length)
+            }
             None => look_up(zones, Reply::new(message, query, name, asked(), &[]), &hashes),
         };
     }
@@ -384,6 +389,7 @@ impl<'a> Reply<'a> {
                 }
             }
         }
+        (self.noted.qtype, self.noted.rcode) = (self.query.qtype, rcode);
         let flags = if authoritative { AA } else { 0 } | if truncated { TC } else { 0 };
         write_header(self.message, rcode, flags, true, counts);
         Outcome::Reply(end)
@@ -443,6 +449,7 @@ fn rejected(message: &mut [u8], query_len: usize, reject: Reject, asked: &mut As
         Reject::Response => return Outcome::Drop(DropReason::Response),
         Reject::Error { rcode, question_end, edns } => (rcode, question_end, edns),
     };
+    asked.noted.rcode = rcode;
     let mut end = question_end.unwrap_or(HEADER_LEN);
     let mut counts = Counts::default();
     if let Some(edns) = edns {

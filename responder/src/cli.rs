@@ -32,6 +32,11 @@ pub enum Command {
     /// Ask a running server what it has done: per queue and worker, with the RX-queue x TX-queue x TX-CPU matrix.
     #[command(after_help = "Examples:\n  responder status\n  responder status --json | jq '.interfaces[0].matrix'")]
     Status(Status),
+    /// Watch a running server: rates per queue and worker, CPU use, response codes, types, drops and the RX x TX matrix.
+    #[command(
+        after_help = "Examples:\n  responder top\n  responder top --once --interval-ms 5000\n  responder top --once --json | jq '.workers[].received_per_s'\n\nKeys: q quit, p pause, tab section, enter zoom, ? help. Colours are off where NO_COLOR is set."
+    )]
+    Top(Top),
     /// Have a running server read its zones and its configuration file anew, as SIGHUP does; exit 1 if there is an error in them.
     #[command(after_help = RELOAD_NOTES)]
     Reload(Reload),
@@ -43,6 +48,7 @@ Examples:
   responder serve --iface eth0 --zone example.com=/etc/zones/example.com.zone
   responder serve --iface eth0 --queues 0-3 --cpus 4-7 --zone example.com=db.example
   responder serve --iface eth0 --listen 192.0.2.53 --listen [2001:db8::53]:5353 --zone example.com=db.example
+  responder serve --iface eth0 --zone example.com=db.example --metrics 127.0.0.1:9153
   responder serve --iface eth0 --io socket --zone example.com=db.example    (no bypass: kernel sockets alone)
 
 What the bypass skips: nftables, conntrack, rp_filter and routing do not see the packets it answers, and a reply leaves by the
@@ -113,6 +119,9 @@ pub struct Serve {
     /// Unix socket for `responder status` and `responder reload` [default: /run/responder.sock].
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
+    /// Serve metrics for Prometheus (OpenMetrics text) at http://ADDR:PORT/metrics. No default: no metrics. Anyone who reaches the address can read them.
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub metrics: Option<String>,
     /// Log some of the packets that the XDP program passes to the kernel, a few a second per CPU. Costs nothing when absent.
     #[arg(long)]
     pub log_steering: bool,
@@ -137,6 +146,23 @@ pub struct Check {
 pub struct Status {
     /// Print the JSON document that the tables are made from.
     #[arg(long)]
+    pub json: bool,
+    /// The server's unix socket.
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_CONTROL)]
+    pub control: PathBuf,
+}
+
+/// Flags of `top`.
+#[derive(Debug, Args)]
+pub struct Top {
+    /// Milliseconds between two samples.
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(100..=60_000))]
+    pub interval_ms: u64,
+    /// Take two samples, print one frame as text, and end.
+    #[arg(long)]
+    pub once: bool,
+    /// Print the rates as a JSON document instead of the frame.
+    #[arg(long, requires = "once")]
     pub json: bool,
     /// The server's unix socket.
     #[arg(long, value_name = "PATH", default_value = DEFAULT_CONTROL)]

@@ -4,3 +4,4 @@ pub mod check;
 pub mod reload;
 pub mod serve;
 pub mod status;
+pub mod top;

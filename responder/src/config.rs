@@ -61,6 +61,8 @@ pub struct Config {
     pub ring_frames: u32,
     /// The control socket.
     pub control: PathBuf,
+    /// Where metrics are served, if anywhere.
+    pub metrics: Option<SocketAddr>,
     /// Whether the XDP program logs.
     pub log_steering: bool,
     /// Who is answered and how.
@@ -99,6 +101,7 @@ impl Config {
             ("verify_checksums", self.verify_checksums != now.verify_checksums),
             ("ring_frames", self.ring_frames != now.ring_frames),
             ("control", self.control != now.control),
+            ("metrics", self.metrics != now.metrics),
             ("log_steering", self.log_steering != now.log_steering),
         ];
         changed.iter().filter(|(_, is_changed)| *is_changed).map(|(key, _)| (*key).to_owned()).collect()
@@ -150,6 +153,7 @@ impl Config {
             verify_checksums: settings.verify_checksums.unwrap_or(Switch::Auto),
             ring_frames: socket::ring_frames(settings.ring_frames.unwrap_or(0)),
             control: settings.control.unwrap_or_else(|| DEFAULT_CONTROL.into()),
+            metrics: settings.metrics,
             log_steering: settings.log_steering.unwrap_or(false),
             rules: settings.rules.unwrap_or_default(),
             flags: flags.clone(),
@@ -254,6 +258,8 @@ mod tests {
             ("--iface a --zone a=b --listen nowhere", "--listen nowhere: expected an IP address"),
             ("--iface a --zone a=b --listen 192.0.2.1:0", "port 0"),
             ("--iface a --zone a=b --listen 224.0.0.1", "multicast"),
+            ("--iface a --zone a=b --metrics 127.0.0.1", "--metrics 127.0.0.1: expected an address and a port"),
+            ("--iface a --zone a=b --metrics 127.0.0.1:0", "port 0"),
             ("--iface a --zone a=b --queues 3-1", "the range is empty"),
             ("--iface a --zone a=b --queues 1,1", "1 is given twice"),
             ("--iface a --zone a=b --queues 0-4294967295", "too long"),

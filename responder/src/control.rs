@@ -3,6 +3,7 @@
 //! A unix socket that only its owner may open. Requests are `status`, `reload` and `reload ZONE`; answers are made by the control thread, so that
 //! counters are read only when somebody asks.
 
+pub mod metrics;
 pub mod reload;
 pub mod status;
 
@@ -61,6 +62,7 @@ pub enum Request {
 #[derive(Debug)]
 pub struct Control {
     path: PathBuf,
+    sender: mpsc::Sender<Request>,
     requests: mpsc::Receiver<Request>,
 }
 
@@ -101,8 +103,14 @@ impl Control {
             )
         })?;
         let (sender, requests) = mpsc::channel(1);
-        tokio::spawn(accept(listener, sender));
-        Ok(Self { path: path.to_owned(), requests })
+        tokio::spawn(accept(listener, sender.clone()));
+        Ok(Self { path: path.to_owned(), sender, requests })
+    }
+
+    /// Where others put requests that are answered like those from the socket.
+    #[must_use]
+    pub fn sender(&self) -> mpsc::Sender<Request> {
+        self.sender.clone()
     }
 
     /// The next request.

@@ -1,9 +1,16 @@
 //! What happened to the packets: one closed enum of drop reasons, and one block of counters per worker.
 //!
-//! A block has a single writer, its worker, which stores plain values once per batch. Readers add the blocks up when asked.
+//! A block has a single writer, its worker, which stores plain values. Readers add the blocks up when asked.
 //! Nothing here is shared between two writers, so nothing here is a read-modify-write.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+pub mod qtypes;
+
+use std::{
+    net::IpAddr,
+    sync::atomic::{AtomicU64, Ordering::Relaxed},
+};
+
+use crate::wire::message::Rcode;
 
 /// Why a packet was dropped without a reply. Each variant is a counter of the same name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +74,42 @@ impl DropReason {
     }
 }
 
+/// The address family of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum Family {
+    /// IPv4.
+    Ipv4,
+    /// IPv6.
+    Ipv6,
+}
+
+impl Family {
+    /// Both, in the order of their index.
+    pub const ALL: [Self; 2] = [Self::Ipv4, Self::Ipv6];
+
+    /// The family of an address.
+    #[inline]
+    #[must_use]
+    pub const fn of(address: IpAddr) -> Self {
+        if address.is_ipv4() { Self::Ipv4 } else { Self::Ipv6 }
+    }
+
+    /// The name in `status`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ipv4 => "ipv4",
+            Self::Ipv6 => "ipv6",
+        }
+    }
+}
+
+/// The largest batches that are told apart: up to 1, 2, 4, ... packets. What is larger has a count of its own.
+pub const BATCH_BOUNDS: [u64; 9] = [1, 2, 4, 8, 16, 32, 64, 128, 256];
+/// A power of two above every RCODE, so that an index needs no check.
+const RCODES: usize = 32;
+
 /// What one worker has done since it started, in packets unless said otherwise.
 ///
 /// One writer, so that an increment is a plain load and store; alone on its cache lines, so that no other worker's do.
@@ -75,10 +118,14 @@ impl DropReason {
 pub struct Counters {
     received: AtomicU64,
     answered: AtomicU64,
-    dropped: [AtomicU64; DropReason::ALL.len()],
+    truncated: AtomicU64,
     slipped: AtomicU64,
     batches: AtomicU64,
     stalls: AtomicU64,
+    batch_sizes: [AtomicU64; BATCH_BOUNDS.len() + 1],
+    replies: [[AtomicU64; RCODES]; Family::ALL.len()],
+    qtypes: [AtomicU64; qtypes::NAMES.len()],
+    dropped: [AtomicU64; DropReason::ALL.len()],
 }
 
 impl Counters {
@@ -86,6 +133,7 @@ impl Counters {
     #[inline]
     pub fn batch(&self, received: u32, answered: u32) {
         add(&self.batches, 1);
+        add(&self.batch_sizes[batch_size(received)], 1);
         add(&self.received, u64::from(received));
         add(&self.answered, u64::from(answered));
     }
@@ -96,12 +144,18 @@ impl Counters {
         add(&self.dropped[reason as usize], 1);
     }
 
-    /// Replies over the rate limit went out empty with TC.
+    /// A DNS message has a reply. Whether the kernel takes it is another matter.
     #[inline]
-    pub fn slipped(&self, count: u32) {
-        if count > 0 {
-            add(&self.slipped, u64::from(count));
-        }
+    pub fn reply(&self, family: Family, rcode: Rcode, qtype: u16, truncated: bool) {
+        add(&self.replies[family as usize][usize::from(rcode.0) % RCODES], 1);
+        add(&self.qtypes[qtypes::index(qtype)], 1);
+        add(&self.truncated, u64::from(truncated));
+    }
+
+    /// A reply over the rate limit was cut short and has TC.
+    #[inline]
+    pub fn slipped_one(&self) {
+        add(&self.slipped, 1);
     }
 
     /// The kernel would not send.
@@ -125,6 +179,29 @@ impl Counters {
         DropReason::ALL.into_iter().map(|reason| (reason, self.dropped[reason as usize].load(Relaxed)))
     }
 
+    /// Replies that were made to DNS messages, by the family they went to and their RCODE.
+    pub fn replies(&self) -> impl Iterator<Item = (Family, Rcode, u64)> + '_ {
+        let of = move |family: Family| {
+            move |rcode: Rcode| (family, rcode, self.replies[family as usize][usize::from(rcode.0)].load(Relaxed))
+        };
+        Family::ALL.into_iter().flat_map(move |family| Rcode::ALL.into_iter().map(of(family)))
+    }
+
+    /// The same replies by the QTYPE that was asked for.
+    pub fn qtypes(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
+        qtypes::NAMES.into_iter().zip(self.qtypes.iter().map(|count| count.load(Relaxed)))
+    }
+
+    /// The replies among them that have TC, for whatever reason.
+    pub fn truncated(&self) -> u64 {
+        self.truncated.load(Relaxed)
+    }
+
+    /// Batches by their size: as many counts as [`BATCH_BOUNDS`], and one more for what is larger.
+    pub fn batch_sizes(&self) -> impl Iterator<Item = u64> + '_ {
+        self.batch_sizes.iter().map(|count| count.load(Relaxed))
+    }
+
     /// Replies over the rate limit that went out empty with TC.
     pub fn limited_slipped(&self) -> u64 {
         self.slipped.load(Relaxed)
@@ -139,6 +216,13 @@ impl Counters {
     pub fn stalls(&self) -> u64 {
         self.stalls.load(Relaxed)
     }
+}
+
+/// Which of the counts by size a batch belongs to: that of the next power of two.
+#[inline]
+fn batch_size(packets: u32) -> usize {
+    let power = u32::BITS - packets.saturating_sub(1).leading_zeros();
+    (power as usize).min(BATCH_BOUNDS.len())
 }
 
 /// Adds to a counter that only the calling thread writes.
@@ -160,6 +244,33 @@ mod tests {
         assert!(counters.dropped().all(|(_, count)| count == 1));
         let names: std::collections::BTreeSet<_> = DropReason::ALL.iter().map(|reason| reason.name()).collect();
         assert_eq!(names.len(), DropReason::ALL.len());
+    }
+
+    #[test]
+    fn a_reply_is_counted_by_family_rcode_and_qtype() {
+        let counters = Counters::default();
+        for family in Family::ALL {
+            for rcode in Rcode::ALL {
+                counters.reply(family, rcode, 28, rcode == Rcode::NOERROR);
+            }
+        }
+        let found: Vec<_> = counters.replies().collect();
+        assert_eq!(found.len(), 2 * Rcode::ALL.len());
+        assert!(found.iter().all(|(_, _, count)| *count == 1), "{found:?}");
+        assert_eq!(counters.truncated(), 2);
+        let asked: Vec<_> = counters.qtypes().filter(|(_, count)| *count > 0).collect();
+        assert_eq!(asked, [("AAAA", 20)]);
+    }
+
+    #[test]
+    fn a_batch_is_counted_by_the_next_power_of_two() {
+        for (packets, expected) in
+            [(0, 0), (1, 0), (2, 1), (3, 2), (4, 2), (5, 3), (64, 6), (65, 7), (256, 8), (257, 9), (u32::MAX, 9)]
+        {
+            assert_eq!(batch_size(packets), expected, "{packets}");
+            let bound = BATCH_BOUNDS.iter().position(|bound| u64::from(packets) <= *bound);
+            assert_eq!(bound.unwrap_or(BATCH_BOUNDS.len()), expected, "{packets}");
+        }
     }
 
     #[test]

@@ -70,7 +70,7 @@ impl KernelPath {
     pub fn remove(&mut self, address: SocketAddr) {
         if let Some(mut listening) = self.listening.remove(&address) {
             listening.udp.end();
-            listening.udp.counters().for_each(|counters| add(&mut self.udp_past, counters));
+            listening.udp.threads().for_each(|(_, _, counters)| add(&mut self.udp_past, counters));
         }
     }
 
@@ -83,13 +83,18 @@ impl KernelPath {
     #[must_use]
     pub fn status(&self) -> status::KernelPath {
         let mut udp = self.udp_past.clone();
-        self.listening
-            .values()
-            .flat_map(|listening| listening.udp.counters())
-            .for_each(|counters| add(&mut udp, counters));
+        let mut udp_workers = Vec::new();
+        for (address, listening) in &self.listening {
+            for (cpu, thread, counters) in listening.udp.threads() {
+                add(&mut udp, counters);
+                let mut counts = status::Path::default();
+                add(&mut counts, counters);
+                udp_workers.push(status::UdpWorker { address: address.to_string(), cpu, thread, counts });
+            }
+        }
         let mut tcp = status::Path { connections: self.tcp.accepted.get(), ..status::Path::default() };
         add(&mut tcp, &self.tcp.counters);
-        status::KernelPath { udp, tcp }
+        status::KernelPath { udp, tcp, udp_workers }
     }
 }
 
@@ -98,6 +103,8 @@ fn add(path: &mut status::Path, counters: &Counters) {
     path.received += counters.received();
     path.answered += counters.answered();
     path.limited_slipped += counters.limited_slipped();
+    path.batches += counters.batches();
+    path.traffic += &counters.into();
     for (reason, count) in counters.dropped() {
         *path.dropped.entry(reason.name().to_owned()).or_default() += count;
     }

@@ -11,12 +11,13 @@ use crate::{
         policy::{Cookies, Order, Policy},
         refuse, respond_with,
     },
-    counters::DropReason,
+    counters::{Counters, DropReason, Family},
     guard::{
         acl::{Acl, Action},
         rrl::{self, Limiter, Verdict},
     },
     latest::{Latest, View},
+    wire::message::{Rcode, TC},
     zone::{self, Zones},
 };
 
@@ -56,7 +57,8 @@ impl Service {
         }
     }
 
-    /// Answers the message in `message[..length]`, which came from `client`, in place; the rest of `message` is room for the reply.
+    /// Answers the message in `message[..length]`, which came from `client`, in place; the rest of `message` is room for the reply. What the
+    /// reply is like is added to the worker's `counters`; what is dropped is for the caller to count.
     #[inline]
     pub fn serve(
         &self,
@@ -65,10 +67,13 @@ impl Service {
         length: usize,
         client: IpAddr,
         transport: Transport,
+        counters: &Counters,
     ) -> Outcome {
         match (state.rules.get().acl.action(client), self) {
-            (Action::Allow, Self::Dns(view)) => state.answer(Some(view.zones()), message, length, client, transport),
-            (Action::Refuse, Self::Dns(_)) => state.answer(None, message, length, client, transport),
+            (Action::Allow, Self::Dns(view)) => {
+                state.answer(Some(view.zones()), message, length, client, transport, counters)
+            }
+            (Action::Refuse, Self::Dns(_)) => state.answer(None, message, length, client, transport, counters),
             (Action::Allow, Self::Echo) => Outcome::Reply(length),
             (Action::Allow, Self::Sink) => Outcome::Drop(DropReason::Sunk),
             (Action::Drop | Action::Refuse, _) => Outcome::Drop(DropReason::AclDropped),
@@ -94,7 +99,6 @@ pub struct State {
     needs_time: bool,
     now_s: u32,
     turn: u32,
-    slipped: u32,
 }
 
 impl State {
@@ -112,7 +116,6 @@ impl State {
             needs_time: false,
             now_s: 0,
             turn: 0,
-            slipped: 0,
         };
         state.adopt();
         state
@@ -128,12 +131,6 @@ impl State {
             self.now_s = clock();
             self.make_limiter();
         }
-    }
-
-    /// How many replies went out empty with TC since this was last asked.
-    #[inline]
-    pub fn take_slipped(&mut self) -> u32 {
-        std::mem::take(&mut self.slipped)
     }
 
     /// What this client gets; for those who want to know before there is a message.
@@ -169,28 +166,46 @@ impl State {
         length: usize,
         client: IpAddr,
         transport: Transport,
+        counters: &Counters,
     ) -> Outcome {
         let limits = Limits { transport, udp_payload_max: self.udp_payload_max };
         let policy = &self.rules.get().policy;
         let now_s = self.now_s;
         let ask = || Asked { limits, policy, client, now_s, noted: Noted::NONE };
-        let mut asked = None;
+        let (mut asked, mut usual) = (None, (0, Rcode::NOERROR));
         let outcome = match zones {
-            Some(zones) => respond_with(zones, message, length, limits, || asked.insert(ask())),
+            Some(zones) => {
+                let note = |qtype, rcode| usual = (qtype, rcode);
+                respond_with(zones, message, length, limits, || asked.insert(ask()), note)
+            }
             None => refuse(message, length, asked.insert(ask())),
         };
-        match outcome {
+        let noted = match asked {
+            Some(asked) => asked.noted,
+            None => Noted { qtype: usual.0, rcode: usual.1, ..Noted::NONE },
+        };
+        let outcome = match outcome {
             Outcome::Reply(length) if self.finishes => {
-                let noted = asked.map_or(Noted::NONE, |asked| asked.noted);
-                self.finish(&mut message[..length], client, transport, noted)
+                self.finish(&mut message[..length], client, transport, noted, counters)
             }
             outcome => outcome,
+        };
+        if let (Outcome::Reply(_), Some(flags)) = (outcome, message.get(2)) {
+            counters.reply(Family::of(client), noted.rcode, noted.qtype, flags & TC != 0);
         }
+        outcome
     }
 
     /// What only some rules ask for.
     #[inline(never)]
-    fn finish(&mut self, message: &mut [u8], client: IpAddr, transport: Transport, noted: Noted) -> Outcome {
+    fn finish(
+        &mut self,
+        message: &mut [u8],
+        client: IpAddr,
+        transport: Transport,
+        noted: Noted,
+        counters: &Counters,
+    ) -> Outcome {
         if self.rules.get().policy.rrset_order == Order::Rotate && finished::rotate(message, self.turn) {
             self.turn = self.turn.wrapping_add(1);
         }
@@ -204,7 +219,7 @@ impl State {
             Verdict::Send => Outcome::Reply(message.len()),
             Verdict::Drop => Outcome::Drop(DropReason::LimitedDropped),
             Verdict::Slip => {
-                self.slipped += 1;
+                counters.slipped_one();
                 Outcome::Reply(finished::cut_short(message))
             }
         }

@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     answer::policy::AnyPolicy,
     guard::{cookie::Secrets, rrl::Settings},
+    wire::message::Rcode,
     zone::Published,
 };
 
@@ -34,6 +35,7 @@ struct Server {
     service: Service,
     rules: Latest<Rules>,
     state: State,
+    counters: Counters,
 }
 
 impl Server {
@@ -41,13 +43,13 @@ impl Server {
         let rules = Latest::new(rules);
         let mut state = State::new(&rules, 1, 1500);
         state.refresh(|| 0);
-        Self { service: dns(), state, rules }
+        Self { service: dns(), state, rules, counters: Counters::default() }
     }
 
     fn ask(&mut self, query: &[u8], client: &str, transport: Transport) -> Result<Vec<u8>, DropReason> {
         let mut buffer = vec![0; 65_535];
         buffer[..query.len()].copy_from_slice(query);
-        match self.service.serve(&mut self.state, &mut buffer, query.len(), ip(client), transport) {
+        match self.service.serve(&mut self.state, &mut buffer, query.len(), ip(client), transport, &self.counters) {
             Outcome::Reply(length) => Ok(buffer[..length].to_vec()),
             Outcome::Drop(reason) => Err(reason),
         }
@@ -114,7 +116,7 @@ fn slipped_answers_lead_to_tcp() {
     let mut server = Server::new(limit(10, 2));
     let names = std::iter::repeat_n("www.example.com".to_owned(), 50);
     assert_eq!(server.flood(names, 1), [10, 20, 20]);
-    assert_eq!((server.state.take_slipped(), server.state.take_slipped()), (20, 0));
+    assert_eq!(server.counters.limited_slipped(), 20);
     let mut server = Server::new(limit(1, 1));
     for (name, aa) in [("www.example.com", 4), ("no.example.com", 4), ("x.child.example.com", 0)] {
         let query = query(name, 1);
@@ -186,7 +188,8 @@ fn the_access_list_is_for_all_services() {
             ("192.0.2.2", Outcome::Drop(DropReason::AclDropped)),
             ("192.0.2.3", allowed),
         ] {
-            let outcome = server.service.serve(&mut server.state, &mut [0; 12], 12, ip(client), Transport::Udp);
+            let outcome =
+                server.service.serve(&mut server.state, &mut [0; 12], 12, ip(client), Transport::Udp, &server.counters);
             assert_eq!(outcome, expected, "{client}");
         }
     }
@@ -209,10 +212,57 @@ fn payload_sizes_fit_the_mtu() {
         let mut state = State::new(&rules, 1, mtu);
         let mut buffer = vec![0; 65_535];
         buffer[..big.len()].copy_from_slice(&big);
-        let outcome = dns().serve(&mut state, &mut buffer, big.len(), ip("192.0.2.1"), Transport::Udp);
+        let outcome =
+            dns().serve(&mut state, &mut buffer, big.len(), ip("192.0.2.1"), Transport::Udp, &Counters::default());
         let Outcome::Reply(length) = outcome else { panic!("{outcome:?}") };
         assert!(length <= usize::from(said), "MTU {mtu}");
         let size_at = length - 8;
         assert_eq!(u16::from_be_bytes([buffer[size_at], buffer[size_at + 1]]), said, "MTU {mtu}");
     }
+}
+
+/// RFC 1035 section 4.1.1, RFC 6891 section 9, RFC 7873 section 8: an RCODE above 15 is counted as itself and not by its lower bits.
+#[test]
+fn replies_are_counted_by_what_they_are() {
+    let policy = Policy { cookies: Cookies::Required(Secrets::random()), ..Policy::default() };
+    let mut server = Server::new(Rules { acl: acl(&[("192.0.2.66/32", Action::Refuse)]), policy, ..Rules::default() });
+    let mut badvers = query("www.example.com", 1);
+    let version_at = badvers.len() - 5;
+    badvers[version_at] = 1;
+    let mut with_cookie = query("www.example.com", 1);
+    let length_at = with_cookie.len() - 1;
+    with_cookie[length_at] = 12;
+    with_cookie.extend(b"\0\x0a\0\x08clients!");
+    for (message, client, transport) in [
+        (query("www.example.com", 1), "192.0.2.1", Transport::Udp),
+        (query("www.example.com", 28), "2001:db8::1", Transport::Tcp),
+        (query("no.example.com", 1), "2001:db8::1", Transport::Udp),
+        (query("www.example.com", 1), "192.0.2.66", Transport::Udp),
+        (query("x.d.example.com", 1), "192.0.2.1", Transport::Udp),
+        (badvers, "192.0.2.1", Transport::Udp),
+        (with_cookie, "192.0.2.1", Transport::Udp),
+        (vec![0; 12], "192.0.2.1", Transport::Udp),
+    ] {
+        server.ask(&message, client, transport).unwrap();
+    }
+    // As many addresses as do not fit.
+    let mut plain = query("www.example.com", 1);
+    plain.truncate(plain.len() - 11);
+    plain[11] = 0;
+    let big = [&plain[..12], b"\x03big", &plain[16..]].concat();
+    assert_eq!(server.ask(&big, "192.0.2.1", Transport::Udp).unwrap()[2] & TC, TC);
+    let found: Vec<_> = server.counters.replies().filter(|(_, _, count)| *count > 0).collect();
+    let expected = [
+        (Family::Ipv4, Rcode::NOERROR, 3),
+        (Family::Ipv4, Rcode::FORMERR, 1),
+        (Family::Ipv4, Rcode::REFUSED, 1),
+        (Family::Ipv4, Rcode::BADVERS, 1),
+        (Family::Ipv4, Rcode::BADCOOKIE, 1),
+        (Family::Ipv6, Rcode::NOERROR, 1),
+        (Family::Ipv6, Rcode::NXDOMAIN, 1),
+    ];
+    assert_eq!(found, expected);
+    let qtypes: Vec<_> = server.counters.qtypes().filter(|(_, count)| *count > 0).collect();
+    assert_eq!(qtypes, [("A", 6), ("AAAA", 1), ("other", 2)]);
+    assert_eq!(server.counters.truncated(), 1);
 }

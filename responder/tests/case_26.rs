@@ -13,6 +13,7 @@ use std::{
 use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
 use responder::{
     answer::policy::{AnyPolicy, Cookies, Identifier, Order, Policy},
+    counters::Counters,
     guard::{
         AddressList,
         acl::{Acl, Action},
@@ -44,7 +45,7 @@ fn ask_bypass(handler: &mut Handler, client: Ipv4Addr, query: &[u8]) -> Option<V
     let length = frame.len();
     frame.resize(2048, 0);
     handler.refresh();
-    let length = handler.reply(&mut frame, length).ok()?;
+    let length = handler.reply(&mut frame, length, &Counters::default()).ok()?;
     let Some(TransportSlice::Udp(udp)) = SlicedPacket::from_ethernet(&frame[..length]).unwrap().transport else {
         panic!("the reply is UDP");
     };

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::{Limits, policy::Policy};
+use crate::wire::message::Rcode;
 
 /// Who asks, and by what rules the answer is made.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ impl Asked<'_> {
     }
 }
 
-/// What the rate limiter must know of an answer and its bytes do not say.
+/// What the rate limiter and the counters must know of an answer and its bytes do not say, or not where it is quickly found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Noted {
     /// Where in the QNAME the name begins that the answer is about: the wildcard's parent, the delegation, the zone.
@@ -38,9 +39,14 @@ pub struct Noted {
     pub is_wildcard: bool,
     /// The client is not somebody else.
     pub has_valid_cookie: bool,
+    /// The QTYPE; 0 where none could be read.
+    pub qtype: u16,
+    /// The RCODE, its upper bits included.
+    pub rcode: Rcode,
 }
 
 impl Noted {
     /// Nothing: the answer is about the QNAME.
-    pub const NONE: Self = Self { name_at: 0, is_wildcard: false, has_valid_cookie: false };
+    pub const NONE: Self =
+        Self { name_at: 0, is_wildcard: false, has_valid_cookie: false, qtype: 0, rcode: Rcode::NOERROR };
 }

@@ -26,7 +26,7 @@ use crate::{
     cli::{Io, Serve, ServiceKind},
     config::Config,
     control::{
-        Control, Request,
+        Control, Request, metrics,
         reload::shown,
         status::{self, Status},
     },
@@ -106,6 +106,9 @@ async fn serve(
         interfaces.push(interface);
     }
     let mut control = Control::listen(&config.control)?;
+    if let Some(address) = config.metrics {
+        metrics::listen(address, control.sender())?;
+    }
     let mut stop = Signals::new()?;
 
     let mut server = Server::start(config, service, zones, &interfaces)?;

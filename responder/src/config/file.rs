@@ -61,6 +61,7 @@ fn parse(text: &str, directory: &Path, secrets: &Secrets, problems: &mut Problem
         verify_checksums: file.choice("verify_checksums"),
         ring_frames: file.number("ring_frames", 1..u32::MAX),
         control: file.text("control", path).map(|path| directory.join(path)),
+        metrics: file.text("metrics", settings::metrics),
         log_steering: file.boolean("log_steering"),
         zones: zones(&mut file, directory),
         rules: Some(rules::read(&mut file, directory, secrets)),

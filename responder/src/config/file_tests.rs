@@ -31,6 +31,7 @@ fn every_key_has_its_setting() {
         verify_checksums = "off"
         ring_frames = 8192
         control = "/run/r.sock"
+        metrics = "[::1]:9153"
         log_steering = true
         [zones]
         "example.com" = "db.example"
@@ -48,6 +49,7 @@ fn every_key_has_its_setting() {
     assert_eq!((settings.busy_poll_us, settings.ring_frames), (Some(20), Some(8192)));
     assert_eq!(settings.verify_checksums, Some(Switch::Off));
     assert_eq!(settings.control, Some("/run/r.sock".into()));
+    assert_eq!(settings.metrics, Some("[::1]:9153".parse().unwrap()));
     assert_eq!(settings.log_steering, Some(true));
     assert_eq!(settings.zones.unwrap(), [Source { name: "example.com".into(), file: "/etc/db.example".into() }]);
 }

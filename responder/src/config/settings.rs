@@ -35,6 +35,7 @@ pub(super) struct Settings {
     pub(super) verify_checksums: Option<Switch>,
     pub(super) ring_frames: Option<u32>,
     pub(super) control: Option<PathBuf>,
+    pub(super) metrics: Option<SocketAddr>,
     pub(super) log_steering: Option<bool>,
     /// For these there are no flags.
     pub(super) rules: Option<Rules>,
@@ -83,6 +84,7 @@ impl Settings {
             verify_checksums: flags.verify_checksums,
             ring_frames: flags.ring_frames,
             control: flags.control.clone(),
+            metrics: one("--metrics", &flags.metrics, metrics)?,
             log_steering: flags.log_steering.then_some(true),
             rules: None,
         })
@@ -106,6 +108,7 @@ impl Settings {
             verify_checksums: self.verify_checksums.or(other.verify_checksums),
             ring_frames: self.ring_frames.or(other.ring_frames),
             control: self.control.or(other.control),
+            metrics: self.metrics.or(other.metrics),
             log_steering: self.log_steering.or(other.log_steering),
             rules: self.rules.or(other.rules),
         }
@@ -123,6 +126,14 @@ pub(super) fn listen(text: &str) -> Result<SocketAddr> {
         .context("expected an IP address, or an address and a port as in 192.0.2.53:53 or [2001:db8::53]:53")?;
     ensure!(address.port() != 0, "port 0 cannot be asked");
     ensure!(!address.ip().is_multicast(), "a multicast address cannot be served");
+    Ok(address)
+}
+
+/// `ADDR:PORT` or `[ADDR]:PORT`.
+pub(super) fn metrics(text: &str) -> Result<SocketAddr> {
+    let address: SocketAddr =
+        text.parse().ok().context("expected an address and a port, as in 127.0.0.1:9153 or [::1]:9153")?;
+    ensure!(address.port() != 0, "port 0 cannot be asked");
     Ok(address)
 }
 

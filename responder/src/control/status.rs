@@ -1,8 +1,12 @@
 //! The status document: what `responder status --json` prints and the tables are made from. All counts are totals since the start.
 
+mod traffic;
+
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use serde::{Deserialize, Serialize};
+
+pub use traffic::Traffic;
 
 use crate::sys::XdpStatistics;
 
@@ -101,6 +105,9 @@ pub struct Queue {
     pub reprovisioned: u64,
     /// Why it was replaced the last time.
     pub reprovision_reason: Option<String>,
+    /// What its queries and replies were like.
+    #[serde(default)]
+    pub traffic: Traffic,
 }
 
 /// A receive queue that no worker serves.
@@ -132,9 +139,25 @@ pub struct KernelPath {
     pub udp: Path,
     /// TCP sockets.
     pub tcp: Path,
+    /// The threads that serve UDP now. Those of addresses that are gone count only in `udp`.
+    #[serde(default)]
+    pub udp_workers: Vec<UdpWorker>,
 }
 
-/// One transport of the kernel path.
+/// A thread of the kernel path.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct UdpWorker {
+    /// The address that it serves.
+    pub address: String,
+    /// The CPU it is pinned to.
+    pub cpu: usize,
+    /// Its thread id.
+    pub thread: i32,
+    /// What it has done.
+    pub counts: Path,
+}
+
+/// One transport of the kernel path, or one thread of it.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Path {
     /// Connections accepted; 0 for UDP.
@@ -148,6 +171,12 @@ pub struct Path {
     /// Replies over the rate limit that went out empty with TC.
     #[serde(default)]
     pub limited_slipped: u64,
+    /// Batches; over TCP each message is one.
+    #[serde(default)]
+    pub batches: u64,
+    /// What the messages and their replies were like.
+    #[serde(default)]
+    pub traffic: Traffic,
 }
 
 impl Status {
@@ -331,6 +360,7 @@ mod tests {
             tx_stalls: 0,
             reprovisioned: u64::from(queue),
             reprovision_reason: (queue == 1).then(|| "replies stayed in the TX ring".into()),
+            traffic: Traffic::default(),
         };
         let status = Status {
             version: "0.1.0".into(),
@@ -354,7 +384,11 @@ mod tests {
                     Cell { rx_queue: 1, tx_queue: 1, tx_cpu: 0, frames: 200 },
                 ],
             }],
-            kernel_path: KernelPath { udp: Path { received: 4, answered: 4, ..Path::default() }, tcp: Path::default() },
+            kernel_path: KernelPath {
+                udp: Path { received: 4, answered: 4, ..Path::default() },
+                tcp: Path::default(),
+                udp_workers: Vec::new(),
+            },
         };
         let expected = "\
 responder 0.1.0, pid 42, up 12 s, io xdp, service dns

@@ -80,7 +80,7 @@ impl Shared {
     fn answer(&self, message: &mut [u8], length: usize, client: IpAddr) -> Outcome {
         self.refresh();
         let mut state = self.state.borrow_mut();
-        self.service.borrow().serve(&mut state, message, length, client, Transport::Tcp)
+        self.service.borrow().serve(&mut state, message, length, client, Transport::Tcp, &self.counters)
     }
 }
 

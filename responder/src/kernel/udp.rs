@@ -59,6 +59,9 @@ pub(super) struct Listener {
 
 #[derive(Debug)]
 struct Thread {
+    cpu: usize,
+    /// The thread's id.
+    id: i32,
     socket: Arc<Socket>,
     counters: Arc<Counters>,
     handle: Option<JoinHandle<()>>,
@@ -94,19 +97,21 @@ impl Listener {
                 .name(format!("udp cpu {cpu}"))
                 .spawn(move || {
                     // The receiver waits for exactly this message.
-                    let _ = pinned.send(core_affinity::set_for_current(CoreId { id: cpu }));
+                    let is_pinned = core_affinity::set_for_current(CoreId { id: cpu });
+                    let _ = pinned.send((is_pinned, sys::thread_id()));
                     worker.run();
                 })
                 .with_context(|| format!("cannot start a thread for UDP {address}"))?;
-            listener.threads.push(Thread { socket, counters, handle: Some(handle) });
-            ensure!(is_pinned.recv()?, "CPU {cpu} does not exist or is not allowed here");
+            let (is_pinned, id) = is_pinned.recv()?;
+            listener.threads.push(Thread { cpu, id, socket, counters, handle: Some(handle) });
+            ensure!(is_pinned, "CPU {cpu} does not exist or is not allowed here");
         }
         Ok(listener)
     }
 
-    /// The counters of its threads.
-    pub(super) fn counters(&self) -> impl Iterator<Item = &Counters> {
-        self.threads.iter().map(|thread| &*thread.counters)
+    /// Its threads: CPU, thread id and counters.
+    pub(super) fn threads(&self) -> impl Iterator<Item = (usize, i32, &Counters)> {
+        self.threads.iter().map(|thread| (thread.cpu, thread.id, &*thread.counters))
     }
 
     /// Ends its threads.
@@ -203,7 +208,6 @@ impl Worker {
                 self.send_all(&mut outgoing, &messages, &buffers)
             };
             self.counters.batch(count(messages.len()), answered);
-            self.counters.slipped(self.state.take_slipped());
         }
     }
 
@@ -233,7 +237,7 @@ impl Worker {
     fn answer(&mut self, message: &mut Message, buffer: &mut [u8]) {
         let (ip, port) = endpoint(&message.peer);
         let outcome = match self.own.admit_through_kernel(ip, port, self.address.port()) {
-            Ok(()) => self.service.serve(&mut self.state, buffer, message.length, ip, Transport::Udp),
+            Ok(()) => self.service.serve(&mut self.state, buffer, message.length, ip, Transport::Udp, &self.counters),
             Err(reason) => Outcome::Drop(reason),
         };
         match outcome {

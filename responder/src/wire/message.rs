@@ -13,6 +13,8 @@
 //! Behind the header: exactly one question (RFC 9619), then records that a query may carry, of which only OPT (RFC 6891) is read. Nothing may
 //! follow them.
 
+pub use super::rcode::Rcode;
+
 use super::name::{self, Name, Room};
 
 /// The header's length, and so the offset of the question.
@@ -38,33 +40,6 @@ const TYPE_TSIG: u16 = 250;
 const TYPE_SIG: u16 = 24;
 /// The DO bit in OPT's flags (RFC 3225).
 const DO: u8 = 0x80;
-
-/// A response code of up to 12 bits, of which those in use fit into 8 (RFC 1035 section 4.1.1, RFC 2136, RFC 6891).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rcode(pub u8);
-
-impl Rcode {
-    /// No error.
-    pub const NOERROR: Self = Self(0);
-    /// The query cannot be read.
-    pub const FORMERR: Self = Self(1);
-    /// Loading went wrong, or there is a bug.
-    pub const SERVFAIL: Self = Self(2);
-    /// The name does not exist.
-    pub const NXDOMAIN: Self = Self(3);
-    /// The opcode is not supported.
-    pub const NOTIMP: Self = Self(4);
-    /// Not ours to answer.
-    pub const REFUSED: Self = Self(5);
-    /// DNAME substitution made too long a name.
-    pub const YXDOMAIN: Self = Self(6);
-    /// The query is signed with a key we do not have.
-    pub const NOTAUTH: Self = Self(9);
-    /// An EDNS version we do not know. Its upper bits are in the OPT record.
-    pub const BADVERS: Self = Self(16);
-    /// A server cookie is wanted, and there is none that is valid (RFC 7873 section 8).
-    pub const BADCOOKIE: Self = Self(23);
-}
 
 /// What the client's OPT record says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -378,6 +378,7 @@ impl Queue {
             tx_stalls: counters.stalls(),
             reprovisioned: self.reprovisioned,
             reprovision_reason: self.reprovision_reason.clone(),
+            traffic: counters.into(),
         }
     }
 

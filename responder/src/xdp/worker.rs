@@ -59,9 +59,10 @@ impl Handler {
         self.state.refresh(service::now_s);
     }
 
-    /// Answers the frame in `frame[..length]` in place, with the rest of `frame` as room, and returns the reply's length.
+    /// Answers the frame in `frame[..length]` in place, with the rest of `frame` as room, and returns the reply's length. What the reply is like
+    /// is added to `counters`.
     #[inline]
-    pub fn reply(&mut self, frame: &mut [u8], length: usize) -> Result<usize, DropReason> {
+    pub fn reply(&mut self, frame: &mut [u8], length: usize, counters: &Counters) -> Result<usize, DropReason> {
         let request = Request::parse(&frame[..length], self.verify_checksums).map_err(|error| match error {
             FrameError::Truncated | FrameError::Unsupported => DropReason::BadFrame,
             FrameError::Checksum => DropReason::BadChecksum,
@@ -74,7 +75,7 @@ impl Handler {
             return Err(DropReason::NoRoom);
         }
         let message = &mut frame[payload.start..payload.start + room];
-        match self.service.serve(&mut self.state, message, payload.len(), source, Transport::Udp) {
+        match self.service.serve(&mut self.state, message, payload.len(), source, Transport::Udp, counters) {
             Outcome::Reply(length) => Ok(request.reply_in_place(frame, length)),
             Outcome::Drop(reason) => Err(reason),
         }
@@ -189,7 +190,8 @@ fn run(interface: &str, mut socket: Socket, mut handler: Handler, observed: &Obs
     while !stop.load(Relaxed) {
         handler.refresh();
         let exchange = socket.exchange(|frame, length| {
-            handler.reply(frame, length).inspect_err(|reason| observed.counters.dropped_one(*reason)).ok()
+            let counters = &observed.counters;
+            handler.reply(frame, length, counters).inspect_err(|reason| counters.dropped_one(*reason)).ok()
         });
         if exchange.stalled {
             observed.counters.stall();
@@ -205,7 +207,6 @@ fn run(interface: &str, mut socket: Socket, mut handler: Handler, observed: &Obs
             continue;
         }
         observed.counters.batch(exchange.received, exchange.sent);
-        observed.counters.slipped(handler.state.take_slipped());
         observed.sent(sys::current_cpu(), exchange.sent);
     }
 }
