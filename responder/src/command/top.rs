@@ -72,7 +72,8 @@ fn live(flags: &cli::Top) -> Result<()> {
     }
     let samples = sampler(flags);
     // This, too, has a panic give the terminal back before it is reported.
-    let mut terminal = ratatui::try_init().context("cannot take over the terminal")?;
+    let mut terminal =
+        ratatui::try_init().inspect_err(|_| ratatui::restore()).context("cannot take over the terminal")?;
     let shown = show(&mut terminal, &samples, &stop);
     ratatui::restore();
     shown
