@@ -13,6 +13,7 @@ fn main() -> ExitCode {
         Command::Serve(flags) => command::serve::run(flags),
         Command::Check(flags) => command::check::run(&flags),
         Command::Status(flags) => command::status::run(&flags),
+        Command::Doctor(flags) => command::doctor::run(&flags),
         Command::Reload(flags) => command::reload::run(&flags),
     };
     match result {
