@@ -199,9 +199,6 @@ fn a_link_that_is_down_and_an_mtu_that_is_too_large() {
 #[test]
 fn crossed_xps_is_mended_and_the_script_brings_it_back() {
     let lab = lab(2);
-    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        return;
-    }
     set_xps(&lab, [2, 1]);
     finds(&lab, "XPS", 0, "warn", &["CPU 1 on queue 0", "echo 1 >/sys/class/net/server0/queues/tx-0/xps_cpus"]);
     assert_eq!(xps(&lab), [2, 1], "looking changes nothing");

@@ -12,11 +12,7 @@ use super::{
 use crate::{
     interface::Monitor,
     sys::{self, Channels, Flow, HashFields, Rings},
-    xdp::{
-        nic,
-        steering::Attached,
-        topology::{self, QueueInterrupt},
-    },
+    xdp::{nic, steering::Attached, topology::QueueInterrupt},
 };
 
 /// What a driver or the kernel answers, if it does.
@@ -129,7 +125,7 @@ impl Facts {
             lro: sys::merges_in_hardware(name).map_err(Unread::from),
             gro: sys::merges_in_kernel(name).map_err(Unread::from),
             rings: sys::rings(name).map_err(Unread::from),
-            interrupts: topology::queue_interrupts(root, name),
+            interrupts: files::interrupts(root, name),
             irqbalance: files::runs(root, "irqbalance"),
             xps: files::xps(root, name),
             cpus: files::allowed_cpus(root),

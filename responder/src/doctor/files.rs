@@ -3,11 +3,24 @@
 use std::{fs, path::Path};
 
 use super::facts::{Reading, Unread};
+use crate::xdp::topology::{self, QueueInterrupt};
 
 /// A file that holds one number.
 pub(super) fn number(root: &Path, path: &str) -> Reading<u64> {
     let text = fs::read_to_string(root.join(path))?;
     text.trim().parse().map_err(|_| Unread::Refused(format!("/{path} says {:?}", text.trim())))
+}
+
+/// The interrupts of an interface's queues. One that was told to go to a single CPU is taken to be there: it moves when it comes the next time.
+pub(super) fn interrupts(root: &Path, interface: &str) -> Vec<QueueInterrupt> {
+    let mut interrupts = topology::queue_interrupts(root, interface);
+    for interrupt in &mut interrupts {
+        let told = root.join(format!("proc/irq/{}/smp_affinity_list", interrupt.number));
+        if let [cpu] = list(&fs::read_to_string(told).unwrap_or_default())[..] {
+            interrupt.cpu = Some(cpu);
+        }
+    }
+    interrupts
 }
 
 /// By transmit queue: the CPUs that send through it. An interface with one queue has nothing to choose.
@@ -131,6 +144,14 @@ mod tests {
                 ("proc/self/status", "Name:\tx\nCapEff:\t0000000000003000\nCpus_allowed_list:\t0-2,5\n"),
                 ("proc/self/limits", "Max locked memory         8388608              8388608              bytes\n"),
                 ("proc/77/comm", "irqbalance\n"),
+                (
+                    "proc/interrupts",
+                    "  CPU0 CPU1\n 41: 1 2 PCI-MSI 1-edge eth0-rx-0\n 42: 1 2 PCI-MSI 2-edge eth0-tx-0\n",
+                ),
+                ("proc/irq/41/smp_affinity_list", "1\n"),
+                ("proc/irq/41/effective_affinity_list", "0\n"),
+                ("proc/irq/42/smp_affinity_list", "0-1\n"),
+                ("proc/irq/42/effective_affinity_list", "0\n"),
                 ("proc/sys/net/ipv4/conf/all/rp_filter", "0\n"),
                 ("proc/sys/net/ipv4/conf/eth0/rp_filter", "1\n"),
                 ("sys/class/net/eth0/queues/tx-0/xps_cpus", "00000001\n"),
@@ -143,6 +164,11 @@ mod tests {
         let root = &root.0;
         assert_eq!((allowed_cpus(root), capabilities(root), memlock(root)), (vec![0, 1, 2, 5], 0x3000, Some(8 << 20)));
         assert_eq!((runs(root, "irqbalance"), runs(root, "irq"), rp_filter(root, "eth0")), (true, false, 1));
+        let interrupts: Vec<_> = interrupts(root, "eth0")
+            .iter()
+            .map(|found| (found.queue, found.number, found.receives, found.cpu))
+            .collect();
+        assert_eq!(interrupts, [(0, 41, true, Some(1)), (0, 42, false, Some(0))]);
         assert_eq!(xps(root, "eth0"), Ok(vec![vec![0], vec![31, 33]]));
         assert_eq!(number(root, "sys/class/net/eth0/napi_defer_hard_irqs"), Ok(2));
         assert_eq!(node(root, "eth0"), Some((1, vec![2, 3])));
