@@ -40,6 +40,9 @@ pub enum Command {
     /// Have a running server read its zones and its configuration file anew, as SIGHUP does; exit 1 if there is an error in them.
     #[command(after_help = RELOAD_NOTES)]
     Reload(Reload),
+    /// Look at a NIC and its system before a server runs there: what was found, what is wanted, why, and the command that brings it about.
+    #[command(after_help = DOCTOR_NOTES)]
+    Doctor(Doctor),
 }
 
 const SERVE_EXAMPLES: &str = "\
@@ -63,6 +66,22 @@ Examples:
 
 A zone with an error is not loaded: the old one stays in service. Queries are answered all the while, each from one version. Of the configuration
 file the zones, the rules of answers, the rate limit and the access list are taken anew; for the rest the answer says that a restart is needed.";
+
+const DOCTOR_NOTES: &str = "\
+Examples:
+  responder doctor eth0
+  responder doctor eth0 --fix --undo-file undo.sh    (`sh undo.sh` goes back)
+  responder doctor eth0 --json | jq -r '.findings[] | select(.state != \"ok\") | .fix'
+
+It looks at kernel and driver, link, other XDP programs, MTU, channels, what of UDP packets decides
+their queue, interrupts, irqbalance, XPS, the NUMA node, VLAN offload, LRO, GRO, rings, busy polling,
+capabilities, memlock, firewall rules for port 53, rp_filter and routes.
+
+--fix sets interrupts and XPS (queue i <-> CPU i) and puts UDP ports into the hash. It does nothing
+that may take the link down. Root is needed to mend, and to see the firewall.
+
+Exit status: 0 when the bypass can work, 1 when something is in its way or nothing could be read,
+2 for a wrong command line.";
 
 /// Flags of `serve`.
 ///
@@ -181,6 +200,23 @@ pub struct Reload {
     /// The server's unix socket.
     #[arg(long, value_name = "PATH", default_value = DEFAULT_CONTROL)]
     pub control: PathBuf,
+}
+
+/// Flags of `doctor`.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    /// The interface.
+    #[arg(value_name = "IF")]
+    pub interface: String,
+    /// Print a JSON document instead of the table.
+    #[arg(long)]
+    pub json: bool,
+    /// Apply what harms nobody, look again, and print what was done and a script that undoes it.
+    #[arg(long)]
+    pub fix: bool,
+    /// Write that script to this file, which must not be there yet, instead.
+    #[arg(long, value_name = "FILE", requires = "fix")]
+    pub undo_file: Option<PathBuf>,
 }
 
 /// Which path packets take.

@@ -43,6 +43,8 @@ pub struct Interface {
     pub driver: String,
     /// The ids of the VLAN devices on it.
     pub vlans: Vec<u16>,
+    /// The indices of itself and of its VLAN devices.
+    pub devices: Vec<u32>,
     /// Its addresses and those of its VLAN devices, each with its prefix length.
     pub addresses: Vec<(IpAddr, u8)>,
     /// Of these, the addresses of its VLAN devices.
@@ -52,7 +54,7 @@ pub struct Interface {
     /// The id of an XDP program that is attached to it.
     pub xdp_program: Option<u32>,
     /// Why it cannot have queues of its own, with the remedy.
-    stacked: Option<String>,
+    pub(crate) stacked: Option<String>,
 }
 
 impl Interface {
@@ -93,6 +95,7 @@ impl Interface {
             up: link.header.flags.contains(LinkFlags::Up),
             driver: String::new(),
             vlans: Vec::new(),
+            devices: vec![index],
             addresses: Vec::new(),
             vlan_addresses: Vec::new(),
             strips_vlans: false,
@@ -112,22 +115,24 @@ impl Interface {
                 _ => {}
             }
         }
-        let mut own = vec![index];
         for device in links.iter().filter(|device| parent(device) == Some(index)) {
             if let Some(id) = vlan_id(device) {
                 interface.vlans.push(id);
-                own.push(device.header.index);
+                interface.devices.push(device.header.index);
             }
         }
         interface.addresses = addresses
             .iter()
-            .filter(|address| own.contains(&address.header.index))
+            .filter(|address| interface.devices.contains(&address.header.index))
             .filter_map(|address| Some((local(address)?, address.header.prefix_len)))
             .collect();
         interface.addresses.sort_unstable();
         interface.addresses.dedup();
-        interface.vlan_addresses =
-            addresses.iter().filter(|address| own[1..].contains(&address.header.index)).filter_map(local).collect();
+        interface.vlan_addresses = addresses
+            .iter()
+            .filter(|address| interface.devices[1..].contains(&address.header.index))
+            .filter_map(local)
+            .collect();
         interface.vlan_addresses.sort_unstable();
         interface.vlan_addresses.dedup();
         Ok(interface)

@@ -8,6 +8,7 @@ pub mod command;
 pub mod config;
 pub mod control;
 pub mod counters;
+pub mod doctor;
 pub mod guard;
 pub mod interface;
 pub mod kernel;

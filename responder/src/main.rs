@@ -14,6 +14,7 @@ fn main() -> ExitCode {
         Command::Check(flags) => command::check::run(&flags),
         Command::Status(flags) => command::status::run(&flags),
         Command::Top(flags) => command::top::run(&flags),
+        Command::Doctor(flags) => command::doctor::run(&flags),
         Command::Reload(flags) => command::reload::run(&flags),
     };
     match result {

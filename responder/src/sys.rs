@@ -1,7 +1,9 @@
-//! The few system calls that no crate wraps safely: ethtool's channel and driver queries, and the socket options of AF_XDP.
+//! The few system calls that no crate wraps safely: what ethtool asks a driver for and tells it, and the socket options of AF_XDP.
 //!
 //! One of the two unsafe islands of this crate. Everything public here is safe to call with any argument.
 #![allow(unsafe_code, reason = "this is the island for system calls")]
+
+mod ethtool;
 
 use std::{
     io,
@@ -10,6 +12,10 @@ use std::{
 
 use libc::{c_int, c_void};
 use serde::{Deserialize, Serialize};
+
+pub use self::ethtool::{
+    Flow, HashFields, Rings, hash_fields, merges_in_hardware, merges_in_kernel, rings, set_hash_fields,
+};
 
 /// `XDP_MAX_TX_SKB_BUDGET` of linux/if_xdp.h, Linux 6.17 and later.
 const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
@@ -33,6 +39,10 @@ pub struct Channels {
     pub rx: u32,
     /// Transmit queues.
     pub tx: u32,
+    /// The most pairs of them that the driver can be set to.
+    pub max: u32,
+    /// A channel is a pair: both counts are set as one (`ethtool -L IF combined N`).
+    pub combined: bool,
 }
 
 /// Asks the driver for its channel counts. `EOPNOTSUPP` where the driver has no notion of channels: it then has one.
@@ -41,8 +51,9 @@ pub fn channels(interface: &str) -> io::Result<Channels> {
     let mut request = [0u32; 9];
     request[0] = ETHTOOL_GCHANNELS;
     ethtool(interface, &mut request)?;
-    let [.., rx, tx, _other, combined] = request;
-    Ok(Channels { rx: rx + combined, tx: tx + combined })
+    let [_, max_rx, max_tx, _, max_combined, rx, tx, _other, combined] = request;
+    let max = max_combined.max(max_rx.min(max_tx));
+    Ok(Channels { rx: rx + combined, tx: tx + combined, max, combined: max_combined > 0 })
 }
 
 /// The driver's name.
@@ -248,7 +259,8 @@ fn set_option(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: &u32) ->
 
 /// One `SIOCETHTOOL` request. All of ethtool's fixed requests are made of 32-bit words and begin with the command.
 fn ethtool(interface: &str, request: &mut [u32]) -> io::Result<()> {
-    let socket = std::net::UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| std::net::UdpSocket::bind(("::1", 0)))?;
+    // Any socket will do; this one needs neither an address nor a loopback interface that is up.
+    let socket = std::os::unix::net::UnixDatagram::unbound()?;
     // SAFETY: an ifreq is plain bytes, for which zero is a value.
     let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
     let name = interface.as_bytes();
@@ -277,6 +289,9 @@ mod tests {
             assert!(driver(name).is_err(), "{name:?}");
             assert!(strips_vlans(name).is_err(), "{name:?}");
             assert!(driver_statistics(name).is_err(), "{name:?}");
+            assert!(rings(name).is_err(), "{name:?}");
+            assert!(hash_fields(name, Flow::Udp4).is_err(), "{name:?}");
+            assert!(set_hash_fields(name, Flow::Udp6, HashFields::PORTS).is_err(), "{name:?}");
         }
     }
 

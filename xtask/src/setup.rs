@@ -23,7 +23,7 @@ pub const BUILD: &[&str] = &["clang", "libclang-dev", "libelf-dev", "zlib1g-dev"
 pub const LAB: &[&str] = &["iproute2", "ethtool"];
 
 /// For the tests, which ask with other people's clients too.
-pub const TEST: &[&str] = &["knot-dnsutils", "bind9-dnsutils"];
+pub const TEST: &[&str] = &["knot-dnsutils", "bind9-dnsutils", "nftables"];
 
 /// For counting instructions.
 pub const BENCH: &[&str] = &["valgrind"];

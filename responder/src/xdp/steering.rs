@@ -25,7 +25,7 @@ use aya_log::EbpfLogger;
 use responder_common::{MAX_PORTS, Verdict, global, mac_key, map};
 
 pub use self::{
-    attach::{AttachMode, Mode},
+    attach::{AttachMode, Attached, MTU_MAX, Mode},
     vlan::VlanTag,
 };
 
@@ -57,10 +57,10 @@ pub struct Steering {
     served_v6: LpmTrie<MapData, [u8; 16], u8>,
     verdicts: PerCpuArray<MapData, u64>,
     ports: [u16; MAX_PORTS],
-    attached: Option<Attached>,
+    attached: Option<Attachment>,
 }
 
-struct Attached {
+struct Attachment {
     mode: Mode,
     fallback: Option<String>,
 }
@@ -70,7 +70,7 @@ impl Steering {
     pub fn attach(interface: &str, index: u32, settings: &Settings) -> anyhow::Result<Self> {
         let mut steering = Self::load(settings)?;
         let (mode, fallback) = attach::attach(steering.program(), interface, index, settings.mode)?;
-        steering.attached = Some(Attached { mode, fallback });
+        steering.attached = Some(Attachment { mode, fallback });
         Ok(steering)
     }
 
@@ -208,7 +208,7 @@ impl Steering {
 }
 
 /// The program's name within the object.
-const PROGRAM: &str = "classify";
+pub const PROGRAM: &str = "classify";
 
 /// Maps that are used as sets have a value all the same.
 const PRESENT: u8 = 1;

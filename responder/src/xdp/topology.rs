@@ -89,38 +89,57 @@ fn automatic(queues: &[u32], allowed: &[usize], interrupts: &BTreeMap<u32, usize
 /// The CPU that handles each queue's receive interrupt, as far as the kernel's names for interrupts tell.
 #[must_use]
 pub fn interrupts(interface: &str) -> BTreeMap<u32, usize> {
-    let device = Path::new("/sys/class/net").join(interface).join("device");
+    let receive = queue_interrupts(Path::new("/"), interface).into_iter().filter(|interrupt| interrupt.receives);
+    receive.filter_map(|interrupt| Some((interrupt.queue, interrupt.cpu?))).collect()
+}
+
+/// An interrupt of one of a NIC's queues.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueInterrupt {
+    /// The queue.
+    pub queue: u32,
+    /// The interrupt's number.
+    pub number: u32,
+    /// It tells of received packets; others tell only of sent ones.
+    pub receives: bool,
+    /// The CPU that handles it.
+    pub cpu: Option<usize>,
+}
+
+/// The interrupts of an interface's queues, as far as the kernel's names for interrupts tell. /proc and /sys are looked for below `root`.
+#[must_use]
+pub fn queue_interrupts(root: &Path, interface: &str) -> Vec<QueueInterrupt> {
+    let device = root.join("sys/class/net").join(interface).join("device");
     // A virtio NIC's interrupts carry the name of its virtio device, others that of the interface.
     let device_name = fs::read_link(&device).ok().and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
     let names: Vec<&str> = [Some(interface), device_name.as_deref()].into_iter().flatten().collect();
-    let table = fs::read_to_string("/proc/interrupts").unwrap_or_default();
-    receive_interrupts(&table, &names)
-        .into_iter()
-        .filter_map(|(queue, interrupt)| {
-            let affinity = fs::read_to_string(format!("/proc/irq/{interrupt}/effective_affinity_list")).ok()?;
-            let first = affinity.trim().split([',', '-']).next()?;
-            Some((queue, first.parse().ok()?))
-        })
-        .collect()
+    let table = fs::read_to_string(root.join("proc/interrupts")).unwrap_or_default();
+    let mut found = named_interrupts(&table, &names);
+    for interrupt in &mut found {
+        let affinity = root.join(format!("proc/irq/{}/effective_affinity_list", interrupt.number));
+        let affinity = fs::read_to_string(affinity).unwrap_or_default();
+        interrupt.cpu = affinity.trim().split([',', '-']).next().and_then(|first| first.parse().ok());
+    }
+    found
 }
 
-/// Finds queue -> interrupt in the text of /proc/interrupts. Drivers name them `eth0-TxRx-3`, `eth0-rx-3`, `eth0-rxtx-3`,
+/// Finds the queues' interrupts in the text of /proc/interrupts. Drivers name them `eth0-TxRx-3`, `eth0-rx-3`, `eth0-rxtx-3`,
 /// `i40e-eth0-TxRx-3`, `virtio1-input.3`, `mlx5_comp3@pci:0000:01:00.0`: the device, a word that is about receiving, the queue's number.
-fn receive_interrupts(table: &str, names: &[&str]) -> Vec<(u32, u32)> {
+fn named_interrupts(table: &str, names: &[&str]) -> Vec<QueueInterrupt> {
     let mut found = Vec::new();
     for line in table.lines() {
         let mut words = line.split_whitespace();
-        let Some(interrupt) = words.next().and_then(|word| word.strip_suffix(':')?.parse::<u32>().ok()) else {
+        let Some(number) = words.next().and_then(|word| word.strip_suffix(':')?.parse::<u32>().ok()) else {
             continue;
         };
         let Some(action) = words.next_back() else { continue };
         let Some(role) = names.iter().find_map(|name| role(action, name)) else { continue };
         let role = role.to_ascii_lowercase();
-        let other = ["output", "event", "config", "mgmnt", "async"].iter().any(|word| role.starts_with(word));
-        let transmit_only = role.starts_with("tx-") && !role.contains("rx");
+        let other = ["event", "config", "mgmnt", "async"].iter().any(|word| role.starts_with(word));
+        let transmits_only = role.starts_with("output") || (role.starts_with("tx-") && !role.contains("rx"));
         let digits = role.len() - role.trim_end_matches(|letter: char| letter.is_ascii_digit()).len();
-        if let (false, Ok(queue)) = (transmit_only || other, role[role.len() - digits..].parse()) {
-            found.push((queue, interrupt));
+        if let (false, Ok(queue)) = (other, role[role.len() - digits..].parse()) {
+            found.push(QueueInterrupt { queue, number, receives: !transmits_only, cpu: None });
         }
     }
     found
@@ -231,6 +250,10 @@ mod tests {
              50:          0          0  PCI-MSI 1-edge      mlx5_comp3@pci:0000:01:00.0\n\
              51:          0          0  PCI-MSI 1-edge      mlx5_async0@pci:0000:01:00.0\n\
             NMI:          0          0   Non-maskable interrupts\n";
+        let receive_interrupts = |table, names: &[&str]| -> Vec<(u32, u32)> {
+            let receive = named_interrupts(table, names).into_iter().filter(|interrupt| interrupt.receives);
+            receive.map(|interrupt| (interrupt.queue, interrupt.number)).collect()
+        };
         assert_eq!(receive_interrupts(table, &["virtio1"]), [(0, 25), (1, 27)]);
         assert_eq!(receive_interrupts(table, &["eth0"]), [(0, 41), (1, 42)]);
         assert_eq!(receive_interrupts(table, &["ens3"]), [(0, 45), (1, 46)]);
@@ -238,5 +261,10 @@ mod tests {
         assert_eq!(receive_interrupts(table, &["ens5"]), [(0, 49)]);
         assert_eq!(receive_interrupts(table, &["ens6", "0000:01:00.0"]), [(3, 50)]);
         assert_eq!(receive_interrupts("", &["eth0"]), []);
+        let transmit = |names: &[&str]| -> Vec<(u32, u32)> {
+            let transmit = named_interrupts(table, names).into_iter().filter(|interrupt| !interrupt.receives);
+            transmit.map(|interrupt| (interrupt.queue, interrupt.number)).collect()
+        };
+        assert_eq!((transmit(&["virtio1"]), transmit(&["eth0"])), (vec![(0, 26)], vec![(1, 43)]));
     }
 }

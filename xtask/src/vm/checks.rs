@@ -1,6 +1,7 @@
 //! What is shown on guests. Each check starts the server as it needs it; whoever runs the checks ends it.
 
 mod addresses;
+mod doctor;
 
 use std::{
     io::{Read as _, Write as _},
@@ -14,7 +15,10 @@ use std::{
 use anyhow::{Context as _, anyhow, bail, ensure};
 use serde_json::Value;
 
-pub(super) use self::addresses::{dummy_addresses, vlan, vlan_tags_stripped};
+pub(super) use self::{
+    addresses::{dummy_addresses, vlan, vlan_tags_stripped},
+    doctor::doctor_finds_and_mends,
+};
 use super::{
     Bench, fetch,
     guest::{CPUS, Guest, NIC, Nic},

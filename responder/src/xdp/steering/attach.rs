@@ -113,7 +113,7 @@ fn explain(error: ProgramError, interface: &str, index: u32) -> anyhow::Error {
 
 /// A frame, with the kernel's headroom of 256 bytes and its bookkeeping of 320 behind it, must fit into a page of 4096. What is left
 /// is less the Ethernet header and two VLAN tags. Drivers may have less: igb's limit is 3046.
-const MTU_MAX: u32 = 4096 - 256 - 320 - 14 - 2 * 4;
+pub const MTU_MAX: u32 = 4096 - 256 - 320 - 14 - 2 * 4;
 /// What every driver takes.
 const MTU_SAFE: u32 = 1500;
 
@@ -136,31 +136,55 @@ fn mtu(interface: &str, index: u32) -> String {
 }
 
 fn occupied(interface: &str, index: u32) -> String {
-    let Some((id, mode)) = attached_program(index) else {
+    let Some(program) = Attached::read(index) else {
         return "another XDP program is in the way, on it or on a device that it is part of".to_owned();
     };
-    let name = loaded_programs().flatten().find(|program| program.id() == id);
-    let name = name.as_ref().and_then(|program| program.name_as_str()).unwrap_or("without a name");
-    let off = match mode {
-        Mode::Native => "xdp",
-        Mode::Generic => "xdpgeneric",
-    };
     format!(
-        "it has an XDP program already, id {id} ({name}), which is left alone. End the process that attached it; if none did that \
-         still lives, `ip link set dev {interface} {off} off` removes it"
+        "it has an XDP program already, id {} ({}), which is left alone. End the process that attached it; if none did that \
+         still lives, `{}` removes it",
+        program.id,
+        program.name,
+        program.removal(interface)
     )
 }
 
-/// The id of the XDP program on an interface, and where it runs.
-fn attached_program(index: u32) -> Option<(u32, Mode)> {
-    link_attributes(index).ok()?.into_iter().find_map(|attribute| {
-        let LinkAttribute::Xdp(xdp) = attribute else { return None };
-        xdp.into_iter().find_map(|xdp| match xdp {
-            LinkXdp::DrvProgId(id) | LinkXdp::HwProgId(id) => Some((id, Mode::Native)),
-            LinkXdp::SkbProgId(id) => Some((id, Mode::Generic)),
-            _ => None,
-        })
-    })
+/// The XDP program on an interface, whoever attached it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attached {
+    /// Its number in the kernel.
+    pub id: u32,
+    /// What its author called it.
+    pub name: String,
+    /// Where it runs.
+    pub mode: Mode,
+}
+
+impl Attached {
+    /// Asks the kernel for it.
+    #[must_use]
+    pub fn read(index: u32) -> Option<Self> {
+        let (id, mode) = link_attributes(index).ok()?.into_iter().find_map(|attribute| {
+            let LinkAttribute::Xdp(xdp) = attribute else { return None };
+            xdp.into_iter().find_map(|xdp| match xdp {
+                LinkXdp::DrvProgId(id) | LinkXdp::HwProgId(id) => Some((id, Mode::Native)),
+                LinkXdp::SkbProgId(id) => Some((id, Mode::Generic)),
+                _ => None,
+            })
+        })?;
+        let program = loaded_programs().flatten().find(|program| program.id() == id);
+        let name = program.as_ref().and_then(|program| program.name_as_str()).unwrap_or("without a name").to_owned();
+        Some(Self { id, name, mode })
+    }
+
+    /// The command that takes it off the interface. It has no effect on one that a living process holds.
+    #[must_use]
+    pub fn removal(&self, interface: &str) -> String {
+        let off = match self.mode {
+            Mode::Native => "xdp",
+            Mode::Generic => "xdpgeneric",
+        };
+        format!("ip link set dev {interface} {off} off")
+    }
 }
 
 /// One question, one answer: not worth an event loop.
