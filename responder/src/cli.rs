@@ -74,8 +74,8 @@ Examples:
   responder doctor eth0 --json | jq -r '.findings[] | select(.state != \"ok\") | .fix'
 
 It looks at kernel and driver, link, other XDP programs, MTU, channels, what of UDP packets decides
-their queue, interrupts, irqbalance, XPS, the NUMA node, VLAN offload, LRO, GRO, rings, busy polling,
-capabilities, memlock, firewall rules for port 53, rp_filter and routes.
+their queue, interrupts, irqbalance, XPS, the NUMA node, VLAN offload, LRO, GRO, rings, busy
+polling, capabilities, memlock, firewall rules for port 53, rp_filter and routes.
 
 --fix sets interrupts and XPS (queue i <-> CPU i) and puts UDP ports into the hash. It does nothing
 that may take the link down. Root is needed to mend, and to see the firewall.

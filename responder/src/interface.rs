@@ -197,27 +197,35 @@ fn stacked(link: &LinkMessage, links: &[LinkMessage]) -> Option<String> {
     let name_of = |index| links.iter().find(|other| other.header.index == index).map_or("its parent", link_name);
     let kind = kind(link);
     let by_parent = || parent(link).map_or("its parent", name_of);
+    let flags = || {
+        let physical = physical(link, links, STACK_MAX);
+        let flags: Vec<String> = physical.iter().map(|name| format!("--iface {name}")).collect();
+        if flags.is_empty() { "it has none now".to_owned() } else { flags.join(" ") }
+    };
     Some(match kind {
         Some(InfoKind::Bond | InfoKind::Bridge) => {
-            let members: Vec<String> = links
-                .iter()
-                .filter(|other| controller(other) == Some(link.header.index))
-                .map(|other| format!("--iface {}", link_name(other)))
-                .collect();
-            let members = if members.is_empty() { "it has none now".to_owned() } else { members.join(" ") };
-            format!("{name} is a {}: it has no receive queues of its own. Serve on its members: {members}", kind?)
+            format!("{name} is a {}: it has no receive queues of its own. Serve on its members: {}", kind?, flags())
         }
-        Some(InfoKind::Vlan) => {
+        Some(InfoKind::Vlan) if physical(link, links, STACK_MAX) == [by_parent()] => {
             format!(
                 "{name} is a VLAN of {0}: serve on {0}, which answers the VLANs that are configured on it: --iface {0}",
                 by_parent()
             )
         }
+        Some(InfoKind::Vlan) => {
+            let id = vlan_id(link).map_or_else(String::new, |id| format!(" --vlan {id}"));
+            format!(
+                "{name} is a VLAN of {}, which has no receive queues of its own either. Serve on {}{id}",
+                by_parent(),
+                flags()
+            )
+        }
         Some(InfoKind::MacVlan | InfoKind::MacVtap | InfoKind::IpVlan | InfoKind::IpVtap) => {
             format!(
-                "{name} is a {} of {1}: it has no receive queues of its own. Serve on --iface {1}",
+                "{name} is a {} of {}: it has no receive queues of its own. Serve on {}",
                 kind?,
-                by_parent()
+                by_parent(),
+                flags()
             )
         }
         _ if link.header.link_layer_type != LinkLayerType::Ether => {
@@ -225,6 +233,29 @@ fn stacked(link: &LinkMessage, links: &[LinkMessage]) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+/// How deep devices are stacked that anyone would look through.
+const STACK_MAX: u32 = 8;
+
+/// The names of the interfaces with receive queues that a device is built on; its own if it is one.
+fn physical<'a>(link: &'a LinkMessage, links: &'a [LinkMessage], depth: u32) -> Vec<&'a str> {
+    let index = link.header.index;
+    let below: Vec<&LinkMessage> = match kind(link) {
+        Some(InfoKind::Bond | InfoKind::Bridge) => {
+            links.iter().filter(|other| controller(other) == Some(index)).collect()
+        }
+        Some(InfoKind::Vlan | InfoKind::MacVlan | InfoKind::MacVtap | InfoKind::IpVlan | InfoKind::IpVtap) => {
+            let parent = links.iter().find(|other| Some(other.header.index) == parent(link));
+            // One in another namespace is out of sight.
+            return match (parent, depth) {
+                (Some(parent), 1..) => physical(parent, links, depth - 1),
+                _ => vec!["its parent"],
+            };
+        }
+        _ => return vec![link_name(link)],
+    };
+    if depth == 0 { Vec::new() } else { below.iter().flat_map(|link| physical(link, links, depth - 1)).collect() }
 }
 
 fn link_name(link: &LinkMessage) -> &str {
@@ -338,10 +369,13 @@ mod tests {
         let links = [
             link(2, "eth0", None, vec![LinkAttribute::Controller(5)]),
             link(3, "eth1", None, vec![LinkAttribute::Controller(5)]),
-            link(5, "bond0", Some(InfoKind::Bond), vec![]),
+            link(4, "eth2", None, vec![]),
+            link(5, "bond0", Some(InfoKind::Bond), vec![LinkAttribute::Controller(10)]),
             link(6, "br0", Some(InfoKind::Bridge), vec![]),
             link(7, "bond0.9", Some(InfoKind::Vlan), vec![LinkAttribute::Link(5), vlan(9)]),
             link(8, "mac0", Some(InfoKind::MacVlan), vec![LinkAttribute::Link(3)]),
+            link(9, "eth2.4", Some(InfoKind::Vlan), vec![LinkAttribute::Link(4), vlan(4)]),
+            link(10, "br1", Some(InfoKind::Bridge), vec![]),
         ];
         let cases = [
             (
@@ -351,7 +385,15 @@ mod tests {
             ("br0", "br0 is a bridge: it has no receive queues of its own. Serve on its members: it has none now"),
             (
                 "bond0.9",
-                "bond0.9 is a VLAN of bond0: serve on bond0, which answers the VLANs that are configured on it: --iface bond0",
+                "bond0.9 is a VLAN of bond0, which has no receive queues of its own either. Serve on --iface eth0 --iface eth1 --vlan 9",
+            ),
+            (
+                "eth2.4",
+                "eth2.4 is a VLAN of eth2: serve on eth2, which answers the VLANs that are configured on it: --iface eth2",
+            ),
+            (
+                "br1",
+                "br1 is a bridge: it has no receive queues of its own. Serve on its members: --iface eth0 --iface eth1",
             ),
             ("mac0", "mac0 is a macvlan of eth1: it has no receive queues of its own. Serve on --iface eth1"),
         ];

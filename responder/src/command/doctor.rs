@@ -33,7 +33,10 @@ pub fn run(flags: &cli::Doctor) -> Result<ExitCode> {
         };
         let done = fix::apply(root, &findings);
         if let Some(mut file) = undo_file {
-            file.write_all(done.script(&flags.interface).as_bytes()).context("cannot write the undo script")?;
+            let script = done.script(&flags.interface);
+            // It is needed all the same.
+            file.write_all(script.as_bytes())
+                .with_context(|| format!("cannot write the undo script, which is\n{script}"))?;
         }
         facts = Facts::read(root, &flags.interface)?;
         findings = examine(&facts);

@@ -66,7 +66,8 @@ fn of_nftables(ruleset: &Value) -> Vec<String> {
         }
         let rule = &item["rule"];
         let Some(expressions) = rule["expr"].as_array() else { continue };
-        if expressions.iter().any(is_for_dns) {
+        let tcp = expressions.iter().any(|expression| expression["match"]["right"] == "tcp");
+        if expressions.iter().any(|expression| is_for_dns(expression) || (!tcp && may_be_for_dns(expression))) {
             let [family, table, name] = ["family", "table", "chain"].map(|key| text(&rule[key]));
             found.push(format!("nft {family} {table} {name}: {}, handle {}", verdict(expressions), rule["handle"]));
         }
@@ -81,6 +82,12 @@ fn is_for_dns(expression: &Value) -> bool {
     let ours = payload["field"] == "dport" && (payload["protocol"] == "udp" || payload["protocol"] == "th");
     // A rule for all other ports is not one for ours.
     ours && found["op"] != "!=" && has_port(&found["right"])
+}
+
+/// A match of iptables that nft has no words for: its JSON does not say which ports.
+fn may_be_for_dns(expression: &Value) -> bool {
+    let found = &expression["xt"];
+    found["type"] == "match" && (found["name"] == "udp" || found["name"] == "multiport")
 }
 
 /// A port, a set or a range of ports. What is behind a name (`@set`) may be ours.
@@ -150,6 +157,17 @@ mod tests {
             let found = of_nftables(&rule(protocol, op, &right));
             let wanted: &[&str] = if expected { &["nft inet t c: drop, handle 4"] } else { &[] };
             assert_eq!(found, wanted, "{protocol} {op} {right}");
+        }
+    }
+
+    /// `iptables -A INPUT -p udp -m multiport --dports 53,80 -j DROP`, where iptables is nftables underneath.
+    #[test]
+    fn a_match_that_nft_does_not_show_may_be_for_port_53() {
+        for (protocol, found) in [("udp", 1), ("tcp", 0)] {
+            let rule = json!({"family": "ip", "table": "filter", "chain": "INPUT", "handle": 3, "expr": [
+                {"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": protocol}},
+                {"xt": {"type": "match", "name": "multiport"}}, {"drop": null}]});
+            assert_eq!(of_nftables(&json!({"nftables": [{"rule": rule}]})).len(), found, "{protocol}");
         }
     }
 

@@ -52,7 +52,7 @@ pub(super) fn driver(facts: &Facts) -> Finding {
         Some((_, None)) => finding(
             "driver",
             State::Note,
-            format!("{name}: native XDP, no zero-copy"),
+            format!("{name}: native XDP, no zero-copy known"),
             wanted,
             "Each packet is copied once on its way in and once on its way out.",
         ),

@@ -28,7 +28,7 @@ pub(super) fn xdp_program(facts: &Facts) -> Finding {
         None => finding("XDP program", State::Ok, "none", wanted, "There is room for one on each NIC."),
         Some(program) if program.name == PROGRAM => finding(
             "XDP program",
-            State::Ok,
+            State::Note,
             format!("id {} ({}, {}), the responder's", program.id, program.name, program.mode.name()),
             wanted,
             "A server runs here. While it does the kernel refuses to take away a channel that one of its sockets is bound to: end it before \

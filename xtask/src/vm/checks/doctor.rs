@@ -125,7 +125,7 @@ pub(in crate::vm) fn doctor_finds_and_mends(stage: &Stage<'_>) -> anyhow::Result
     ensure!(stage.doctor("--fix")?.status == 0, "it cannot be mended again");
 
     stage.serve("")?;
-    stage.doctor("")?.says("ok", &[("XDP program", "the responder's")])?;
+    stage.doctor("")?.says("note", &[("XDP program", "the responder's")])?;
     let asked = stage.ask(SECONDS)?;
     Ok(format!("found: {}; mended, undone, mended; {asked}, matrix diagonal", planted.join(", ")))
 }
