@@ -128,6 +128,23 @@ pub fn lower_priority() -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Has the kernel back memory that was not touched yet by huge pages, where it can. Random access to a large table then misses the TLB less, and
+/// there are fewer pages to fault in. A kernel that will not is no error: the memory works as before.
+pub fn want_huge_pages<T>(memory: &[T]) {
+    const PAGE: usize = 4096;
+    let bytes = size_of_val(memory);
+    let skipped = memory.as_ptr().align_offset(PAGE).saturating_mul(size_of::<T>());
+    if bytes < HUGE_PAGE || skipped >= bytes {
+        return;
+    }
+    let start = memory.as_ptr().cast::<u8>().wrapping_add(skipped);
+    // SAFETY: `start` and the length are within `memory`, and this advice changes no content of any page.
+    let _ = unsafe { libc::madvise(start.cast_mut().cast::<c_void>(), bytes - skipped, libc::MADV_HUGEPAGE) };
+}
+
+/// Memory smaller than this has no use for huge pages: their size on most machines.
+const HUGE_PAGE: usize = 2 << 20;
+
 /// What the kernel dropped or could not do for one AF_XDP socket (`struct xdp_statistics`), in frames.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

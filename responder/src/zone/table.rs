@@ -17,10 +17,13 @@
 //!
 //! What answers mean is the matter of [`crate::answer`]; how they are made, of `render`.
 
-use super::{hash::Key, load::labels};
-use crate::wire::{
-    message::{AA, Counts, Rcode},
-    name::{AnyRoom, LABELS_MAX, Name, ShortRoom},
+use super::{hash::Key, load::labels, parallel::on_all_cpus};
+use crate::{
+    sys,
+    wire::{
+        message::{AA, Counts, Rcode},
+        name::{AnyRoom, LABELS_MAX, Name, ShortRoom},
+    },
 };
 
 /// The pseudo-type of the answer to every QTYPE that a node has no answer for: an alias, or a referral. RFC 6895 reserves type 0.
@@ -31,6 +34,8 @@ const ANSWER_LEN: usize = 24;
 const UNIT: usize = 8;
 /// Buckets for each name, at least: most names that do not exist shall meet an empty one at once.
 const SPARE: usize = 4;
+/// Names that one CPU hashes before it takes others.
+const PART: usize = 1 << 15;
 /// Buckets that a lookup may look at. With so many to spare, a run of half as many does not come about by chance.
 const RUN_MAX: usize = 128;
 
@@ -180,18 +185,28 @@ impl Table {
     /// Puts all nodes into their buckets; `None` where too many are in a row.
     fn fill(&mut self, places: &[u32], length: usize) -> Option<()> {
         let mut buckets = vec![0; length];
-        let mut hashes = [0; LABELS_MAX + 1];
-        let mut room = AnyRoom::empty();
-        for place in places {
-            let bucket = u64::from(*place) << 32;
-            let name = room.read(self.node(bucket)?.name(), 0).expect("a zone has only names");
-            self.key.suffixes::<{ AnyRoom::BYTES }>(name, 0, &mut hashes);
-            let spread = self.key.spread(hashes[0]);
-            let run = buckets.get_mut(self.index(spread)..)?.get_mut(..RUN_MAX)?;
-            *run.iter_mut().find(|bucket| **bucket == 0)? = bucket | spread & TAG;
+        sys::want_huge_pages(&buckets);
+        let parts: Vec<&[u32]> = places.chunks(PART).collect();
+        let spreads = on_all_cpus(&parts, |_, part| self.spreads(part));
+        for (place, spread) in places.iter().zip(spreads.iter().flatten()) {
+            let run = buckets.get_mut(self.index(*spread)..)?.get_mut(..RUN_MAX)?;
+            *run.iter_mut().find(|bucket| **bucket == 0)? = u64::from(*place) << 32 | spread & TAG;
         }
         self.buckets = buckets;
         Some(())
+    }
+
+    /// What the bits of the nodes' buckets are taken from.
+    fn spreads(&self, places: &[u32]) -> Vec<u64> {
+        let mut hashes = [0; LABELS_MAX + 1];
+        let mut room = AnyRoom::empty();
+        let mut spread = |place: &u32| {
+            let node = self.node(u64::from(*place) << 32).expect("a place is that of a node");
+            let name = room.read(node.name(), 0).expect("a zone has only names");
+            self.key.suffixes::<{ AnyRoom::BYTES }>(name, 0, &mut hashes);
+            self.key.spread(hashes[0])
+        };
+        places.iter().map(&mut spread).collect()
     }
 
     /// How many labels a name must lack for what is left of it to be one that can be here.
