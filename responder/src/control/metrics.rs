@@ -9,14 +9,14 @@ use std::{collections::BTreeMap, fmt};
 
 use prometheus_client::{
     collector::Collector,
-    encoding::{DescriptorEncoder, NoLabelSet, text},
+    encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, text},
     metrics::MetricType,
     registry::{Registry, Unit},
 };
 
 pub use server::listen;
 
-use super::status::{Interface, Path, Queue, Status, Traffic};
+use super::status::{Interface, Place, Queue, Status, Worker};
 use crate::counters::BATCH_BOUNDS;
 
 /// What the text is, for a client that asks over HTTP.
@@ -35,50 +35,26 @@ pub fn render(status: Status) -> String {
     out
 }
 
-/// One worker, whichever path it is of.
-struct Worker<'a> {
-    labels: Labels,
-    cpu: Option<usize>,
-    received: u64,
-    answered: u64,
-    dropped: &'a BTreeMap<String, u64>,
-    limited_slipped: u64,
-    traffic: &'a Traffic,
-}
-
-impl<'a> Worker<'a> {
-    fn of_queue(interface: &str, queue: &'a Queue) -> Self {
-        Self {
-            labels: vec![
-                ("path", "bypass".to_owned()),
-                ("transport", "udp".to_owned()),
-                ("interface", interface.to_owned()),
-                ("queue", queue.queue.to_string()),
-            ],
-            cpu: Some(queue.cpu),
-            received: queue.received,
-            answered: queue.answered,
-            dropped: &queue.dropped,
-            limited_slipped: queue.limited_slipped,
-            traffic: &queue.traffic,
+/// What tells a worker from the others, and one of its figures from the rest of them.
+fn labels(worker: &Worker<'_>, more: &[(&'static str, &str)]) -> Labels {
+    let (path, transport) = match worker.place {
+        Place::Queue { .. } => ("bypass", "udp"),
+        Place::Udp(_) => ("kernel", "udp"),
+        Place::Tcp => ("kernel", "tcp"),
+    };
+    let mut labels = vec![("path", path.to_owned()), ("transport", transport.to_owned())];
+    match worker.place {
+        Place::Queue { interface, queue } => {
+            labels.extend([("interface", interface.to_owned()), ("queue", queue.to_string())]);
         }
-    }
-
-    fn of_kernel(transport: &str, more: Labels, path: &'a Path) -> Self {
-        Self {
-            labels: [vec![("path", "kernel".to_owned()), ("transport", transport.to_owned())], more].concat(),
-            cpu: None,
-            received: path.received,
-            answered: path.answered,
-            dropped: &path.dropped,
-            limited_slipped: path.limited_slipped,
-            traffic: &path.traffic,
+        Place::Udp(address) => {
+            labels.push(("address", address.to_owned()));
+            labels.extend(worker.cpu.map(|cpu| ("cpu", cpu.to_string())));
         }
+        Place::Tcp => {}
     }
-
-    fn labelled(&self, more: &[(&'static str, &str)]) -> Labels {
-        self.labels.iter().cloned().chain(more.iter().map(|(key, value)| (*key, (*value).to_owned()))).collect()
-    }
+    labels.extend(more.iter().map(|(key, value)| (*key, (*value).to_owned())));
+    labels
 }
 
 #[derive(Debug)]
@@ -112,35 +88,22 @@ impl Scrape {
     }
 
     fn workers(&self, out: &mut Out<'_>) -> fmt::Result {
-        let queues = self
-            .0
-            .interfaces
-            .iter()
-            .flat_map(|interface| interface.queues.iter().map(|queue| Worker::of_queue(&interface.name, queue)));
-        let kernel = &self.0.kernel_path;
-        let threads = kernel.udp_workers.iter().map(|thread| {
-            let labels = vec![("address", thread.address.clone()), ("cpu", thread.cpu.to_string())];
-            Worker::of_kernel("udp", labels, &thread.counts)
-        });
-        let tcp = Worker::of_kernel("tcp", Vec::new(), &kernel.tcp);
-        let workers: Vec<Worker<'_>> = queues.chain(threads).chain([tcp]).collect();
-
+        let workers: Vec<Worker<'_>> = self.0.workers().collect();
         let each =
-            |value: fn(&Worker<'_>) -> u64| workers.iter().map(move |worker| (worker.labelled(&[]), value(worker)));
+            |value: fn(&Worker<'_>) -> u64| workers.iter().map(move |worker| (labels(worker, &[]), value(worker)));
         out.counter("queries_received", "Packets and TCP messages received.", each(|worker| worker.received))?;
         out.counter("replies_sent", "Replies given to the kernel.", each(|worker| worker.answered))?;
         let answers = workers.iter().flat_map(|worker| {
             let of_family = |(family, rcodes): (&'_ String, &'_ BTreeMap<String, u64>)| -> Vec<(Labels, u64)> {
-                let sample = |(rcode, count): (&String, &u64)| {
-                    (worker.labelled(&[("family", family), ("rcode", rcode)]), *count)
-                };
+                let sample =
+                    |(rcode, count): (&String, &u64)| (labels(worker, &[("family", family), ("rcode", rcode)]), *count);
                 rcodes.iter().map(sample).collect()
             };
             worker.traffic.replies.iter().flat_map(of_family)
         });
         out.counter("answers", "DNS answers made, by address family and response code.", answers)?;
         let qtypes = workers.iter().flat_map(|worker| {
-            worker.traffic.qtypes.iter().map(|(qtype, count)| (worker.labelled(&[("qtype", qtype)]), *count))
+            worker.traffic.qtypes.iter().map(|(qtype, count)| (labels(worker, &[("qtype", qtype)]), *count))
         });
         out.counter("answers_by_qtype", "DNS answers made, by the type that was asked for.", qtypes)?;
         let help = "DNS answers made that have TC set, those cut short by the rate limit included.";
@@ -148,15 +111,16 @@ impl Scrape {
         let limited = workers.iter().flat_map(|worker| {
             let dropped = worker.dropped.get("limited_dropped").copied().unwrap_or_default();
             [("drop", dropped), ("slip", worker.limited_slipped)]
-                .map(|(action, count)| (worker.labelled(&[("action", action)]), count))
+                .map(|(action, count)| (labels(worker, &[("action", action)]), count))
         });
         out.counter("answers_limited", "DNS answers over the rate limit: not sent, or cut short and sent.", limited)?;
         let dropped = workers.iter().flat_map(|worker| {
-            worker.dropped.iter().map(|(reason, count)| (worker.labelled(&[("reason", reason)]), *count))
+            worker.dropped.iter().map(|(reason, count)| (labels(worker, &[("reason", reason)]), *count))
         });
         out.counter("queries_dropped", "Packets and TCP messages that got no reply, by reason.", dropped)?;
         out.batches(&workers)?;
-        let cpus = workers.iter().filter_map(|worker| Some((worker.labelled(&[]), worker.cpu? as u64)));
+        let of_queues = workers.iter().filter(|worker| matches!(worker.place, Place::Queue { .. }));
+        let cpus = of_queues.filter_map(|worker| Some((labels(worker, &[]), worker.cpu? as u64)));
         out.gauge("worker_cpu", "The CPU that a queue's worker is pinned to.", cpus)
     }
 
@@ -218,29 +182,34 @@ struct Out<'a>(DescriptorEncoder<'a>);
 
 impl Out<'_> {
     fn counter(&mut self, name: &str, help: &str, samples: impl Iterator<Item = (Labels, u64)>) -> fmt::Result {
-        let mut samples = samples.peekable();
-        if samples.peek().is_none() {
-            return Ok(());
-        }
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Counter)?;
-        samples.try_for_each(|(labels, count)| {
-            family.encode_family(&labels)?.encode_counter::<NoLabelSet, u64, f64>(&count, None)
+        self.family(name, help, MetricType::Counter, samples, |mut sample, count| {
+            sample.encode_counter::<NoLabelSet, u64, f64>(&count, None)
         })
     }
 
     fn gauge(&mut self, name: &str, help: &str, samples: impl Iterator<Item = (Labels, u64)>) -> fmt::Result {
+        self.family(name, help, MetricType::Gauge, samples, |mut sample, value| sample.encode_gauge(&value))
+    }
+
+    fn family(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: MetricType,
+        samples: impl Iterator<Item = (Labels, u64)>,
+        encode: fn(MetricEncoder<'_>, u64) -> fmt::Result,
+    ) -> fmt::Result {
         let mut samples = samples.peekable();
         if samples.peek().is_none() {
             return Ok(());
         }
-        let mut family = self.0.encode_descriptor(name, help, None, MetricType::Gauge)?;
-        samples.try_for_each(|(labels, value)| family.encode_family(&labels)?.encode_gauge(&value))
+        let mut family = self.0.encode_descriptor(name, help, None, kind)?;
+        samples.try_for_each(|(labels, value)| encode(family.encode_family(&labels)?, value))
     }
 
     fn batches(&mut self, workers: &[Worker<'_>]) -> fmt::Result {
         // What comes over TCP is taken one by one.
-        let mut workers =
-            workers.iter().filter(|worker| !worker.labels.contains(&("transport", "tcp".to_owned()))).peekable();
+        let mut workers = workers.iter().filter(|worker| worker.place != Place::Tcp).peekable();
         if workers.peek().is_none() {
             return Ok(());
         }
@@ -254,7 +223,7 @@ impl Out<'_> {
             let buckets: Vec<(f64, u64)> = bounds.into_iter().chain([f64::INFINITY]).zip(sizes).collect();
             // Of the same buckets, since the worker goes on while it is read.
             let count = buckets.iter().map(|(_, count)| count).sum();
-            family.encode_family(&worker.labels)?.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
+            family.encode_family(&labels(worker, &[]))?.encode_histogram::<NoLabelSet>(sum, count, &buckets, None)?;
         }
         Ok(())
     }

@@ -1,12 +1,14 @@
 //! The status document: what `responder status --json` prints and the tables are made from. All counts are totals since the start.
 
 mod traffic;
+mod workers;
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
 use serde::{Deserialize, Serialize};
 
 pub use traffic::Traffic;
+pub use workers::{Place, Worker};
 
 use crate::sys::XdpStatistics;
 

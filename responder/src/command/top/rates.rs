@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::sample::{Sample, control_thread};
-use crate::control::status::{Cell, Path, Queue, Status, Traffic};
+use super::sample::Sample;
+use crate::control::status::{self, Cell, Place, Status, Traffic};
 
 /// Between two samples of one server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -68,69 +68,6 @@ pub(super) struct Flow {
     pub(super) replies_per_s: f64,
 }
 
-/// What one worker has counted since the start.
-struct Counted<'a> {
-    name: String,
-    cpu: Option<usize>,
-    thread: Option<i32>,
-    received: u64,
-    answered: u64,
-    batches: u64,
-    slipped: u64,
-    dropped: &'a BTreeMap<String, u64>,
-    traffic: &'a Traffic,
-}
-
-impl<'a> Counted<'a> {
-    fn of_queue(interface: &str, queue: &'a Queue) -> Self {
-        Self {
-            name: format!("{interface} queue {}", queue.queue),
-            cpu: Some(queue.cpu),
-            thread: Some(queue.thread),
-            received: queue.received,
-            answered: queue.answered,
-            batches: queue.batches,
-            slipped: queue.limited_slipped,
-            dropped: &queue.dropped,
-            traffic: &queue.traffic,
-        }
-    }
-
-    fn of_kernel(name: String, cpu: Option<usize>, thread: Option<i32>, path: &'a Path) -> Self {
-        Self {
-            name,
-            cpu,
-            thread,
-            received: path.received,
-            answered: path.answered,
-            batches: path.batches,
-            slipped: path.limited_slipped,
-            dropped: &path.dropped,
-            traffic: &path.traffic,
-        }
-    }
-
-    /// What of all that is summed over the workers.
-    fn add_to(&self, rcodes: &mut Counts, qtypes: &mut Counts, dropped: &mut Counts) {
-        let counts = self.traffic.rcodes();
-        add(rcodes, counts.into_iter());
-        add(qtypes, self.traffic.qtypes.iter().map(|(name, count)| (name.as_str(), *count)));
-        add(dropped, self.dropped.iter().map(|(name, count)| (name.as_str(), *count)));
-    }
-}
-
-fn workers(status: &Status) -> Vec<Counted<'_>> {
-    let queues = status
-        .interfaces
-        .iter()
-        .flat_map(|interface| interface.queues.iter().map(|queue| Counted::of_queue(&interface.name, queue)));
-    let threads = status.kernel_path.udp_workers.iter().map(|worker| {
-        Counted::of_kernel(format!("udp {}", worker.address), Some(worker.cpu), Some(worker.thread), &worker.counts)
-    });
-    let tcp = Counted::of_kernel("tcp".to_owned(), None, control_thread(status), &status.kernel_path.tcp);
-    queues.chain(threads).chain([tcp]).collect()
-}
-
 type Counts = BTreeMap<String, u64>;
 
 fn add<'a>(to: &mut Counts, counts: impl Iterator<Item = (&'a str, u64)>) {
@@ -139,28 +76,33 @@ fn add<'a>(to: &mut Counts, counts: impl Iterator<Item = (&'a str, u64)>) {
     }
 }
 
+fn named(counts: &Counts) -> impl Iterator<Item = (&str, u64)> {
+    counts.iter().map(|(name, count)| (name.as_str(), *count))
+}
+
 /// Sums over workers and interfaces.
 #[derive(Default)]
 struct Sums {
+    traffic: Traffic,
     rcodes: Counts,
-    qtypes: Counts,
     dropped: Counts,
     verdicts: Counts,
     kernel_dropped: Counts,
-    truncated: u64,
     slipped: u64,
 }
 
 impl Sums {
-    fn of(status: &Status, workers: &[Counted<'_>]) -> Self {
+    fn of(status: &Status) -> Self {
         let mut sums = Self::default();
-        for worker in workers {
-            worker.add_to(&mut sums.rcodes, &mut sums.qtypes, &mut sums.dropped);
-            sums.truncated += worker.traffic.truncated;
-            sums.slipped += worker.slipped;
+        for worker in status.workers() {
+            sums.traffic += worker.traffic;
+            add(&mut sums.dropped, named(worker.dropped));
+            sums.slipped += worker.limited_slipped;
         }
+        let rcodes = sums.traffic.rcodes().into_iter();
+        sums.rcodes = rcodes.map(|(name, count)| (name.to_owned(), count)).collect();
         for interface in &status.interfaces {
-            add(&mut sums.verdicts, interface.verdicts.iter().map(|(name, count)| (name.as_str(), *count)));
+            add(&mut sums.verdicts, named(&interface.verdicts));
             for queue in &interface.queues {
                 let kernel = &queue.kernel;
                 let counts = [
@@ -190,12 +132,12 @@ impl Rates {
                 |(name, count): (&String, &u64)| (name.clone(), rate(before.get(name).copied().unwrap_or(0), *count));
             now.iter().map(rate_of).collect()
         };
-        let (then, new) = (workers(&before.status), workers(&now.status));
-        let (sums_before, sums) = (Sums::of(&before.status, &then), Sums::of(&now.status, &new));
-        let worker = |worker: &Counted<'_>| {
+        let (sums_before, sums) = (Sums::of(&before.status), Sums::of(&now.status));
+        let then: Vec<status::Worker<'_>> = before.status.workers().collect();
+        let worker = |worker: status::Worker<'_>| {
             // A worker that was not there had counted nothing.
-            let last = then.iter().find(|last| last.name == worker.name && last.cpu == worker.cpu);
-            let since = |count: fn(&Counted<'_>) -> u64| (last.map_or(0, count), count(worker));
+            let last = then.iter().find(|last| (last.place, last.cpu) == (worker.place, worker.cpu));
+            let since = |count: fn(&status::Worker<'_>) -> u64| (last.map_or(0, count), count(&worker));
             let (received_before, received) = since(|counted| counted.received);
             let (batches_before, batches) = since(|counted| counted.batches);
             let (answered_before, answered) = since(|counted| counted.answered);
@@ -205,7 +147,11 @@ impl Rates {
                 Some(now.threads.get(&thread)?.saturating_sub(*before.threads.get(&thread)?).as_secs_f64())
             });
             Worker {
-                name: worker.name.clone(),
+                name: match worker.place {
+                    Place::Queue { interface, queue } => format!("{interface} queue {queue}"),
+                    Place::Udp(address) => format!("udp {address}"),
+                    Place::Tcp => "tcp".to_owned(),
+                },
                 cpu: worker.cpu,
                 received_per_s: rate(received_before, received),
                 answered_per_s: rate(answered_before, answered),
@@ -235,14 +181,14 @@ impl Rates {
             uptime_s: status.uptime_s,
             zones: status.zones.len(),
             interval_s,
-            workers: new.iter().map(worker).collect(),
+            workers: status.workers().map(worker).collect(),
             matrix: matrix.collect(),
             rcodes: rates(&sums_before.rcodes, &sums.rcodes),
-            qtypes: rates(&sums_before.qtypes, &sums.qtypes),
+            qtypes: rates(&sums_before.traffic.qtypes, &sums.traffic.qtypes),
             dropped: rates(&sums_before.dropped, &sums.dropped),
             verdicts: rates(&sums_before.verdicts, &sums.verdicts),
             kernel_dropped: rates(&sums_before.kernel_dropped, &sums.kernel_dropped),
-            truncated_per_s: rate(sums_before.truncated, sums.truncated),
+            truncated_per_s: rate(sums_before.traffic.truncated, sums.traffic.truncated),
             limited_slipped_per_s: rate(sums_before.slipped, sums.slipped),
         })
     }
@@ -277,7 +223,7 @@ pub(super) mod tests {
     use super::*;
     use crate::{
         command::top::sample::CpuTicks,
-        control::status::{Interface, KernelPath, UdpWorker},
+        control::status::{Interface, KernelPath, Path, Queue, UdpWorker},
         sys::XdpStatistics,
     };
 

@@ -40,18 +40,11 @@ impl Sample {
         let status: Status = serde_json::from_str(&text)
             .context("the server's status cannot be read: is it another version of responder?")?;
         let cpus = parse_cpus(&fs::read_to_string("/proc/stat").unwrap_or_default());
-        let queues = status.interfaces.iter().flat_map(|interface| &interface.queues).map(|queue| queue.thread);
-        let workers = queues.chain(status.kernel_path.udp_workers.iter().map(|worker| worker.thread));
-        let threads =
-            workers.chain(control_thread(&status)).filter_map(|thread| Some((thread, ran(status.pid, thread)?)));
+        let threads = status.workers().filter_map(|worker| worker.thread);
+        let threads = threads.filter_map(|thread| Some((thread, ran(status.pid, thread)?)));
         let threads = threads.collect();
         Ok(Self { at: Instant::now(), status, cpus, threads })
     }
-}
-
-/// The thread that serves TCP, which is the process's first.
-pub(super) fn control_thread(status: &Status) -> Option<i32> {
-    i32::try_from(status.pid).ok()
 }
 
 fn ran(process: u32, thread: i32) -> Option<Duration> {

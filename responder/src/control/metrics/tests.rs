@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::{
-    control::status::{Cell, KernelPath, UdpWorker, Unserved, Zone},
+    control::status::{Cell, KernelPath, Path, Traffic, UdpWorker, Unserved, Zone},
     counters::{Counters, DropReason, Family},
     sys::XdpStatistics,
     wire::message::Rcode,
