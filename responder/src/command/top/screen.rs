@@ -1,5 +1,7 @@
 //! A frame of `responder top`: drawn from rates and from what the keys have chosen, and from nothing else.
 
+use std::collections::BTreeMap;
+
 use ratatui::{
     Frame, Terminal,
     backend::TestBackend,
@@ -259,16 +261,10 @@ impl View {
     }
 
     fn dropped(&self, rates: &Rates) -> Vec<Line<'static>> {
-        let own = rates.dropped.iter().map(|(name, rate)| (name.clone(), *rate));
-        let kernel = rates.kernel_dropped.iter().map(|(name, rate)| (name.clone(), *rate));
-        let mut drops: Vec<(String, f64)> = own.chain(kernel).filter(|(_, rate)| *rate > 0.0).collect();
-        drops.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let line = |(name, rate): &(String, f64)| format!("{:<16}{:>8}", cut(name, 16), short(*rate));
-        let drops = drops.iter().map(|drop| Line::styled(line(drop), self.color(Color::Yellow)));
-        let mut verdicts: Vec<(String, f64)> =
-            rates.verdicts.iter().filter(|(_, rate)| **rate > 0.0).map(|(name, rate)| (name.clone(), *rate)).collect();
-        verdicts.sort_by(|a, b| b.1.total_cmp(&a.1));
-        drops.chain(verdicts.iter().map(|verdict| Line::from(line(verdict)))).collect()
+        let line = |(name, rate): (&str, f64)| format!("{:<16}{:>8}", cut(name, 16), short(rate));
+        let drops = largest(rates.dropped.iter().chain(&rates.kernel_dropped)).into_iter();
+        let drops = drops.map(|drop| Line::styled(line(drop), self.color(Color::Yellow)));
+        drops.chain(largest(&rates.verdicts).into_iter().map(|verdict| Line::from(line(verdict)))).collect()
     }
 
     fn color(&self, color: Color) -> Style {
@@ -297,11 +293,17 @@ fn sums_line(rates: &Rates) -> String {
     )
 }
 
+fn top(rates: &BTreeMap<String, f64>, name_width: usize) -> Vec<Line<'static>> {
+    let rates = largest(rates).into_iter();
+    rates.map(|(name, rate)| Line::from(format!("{name:<name_width$}{:>6}", short(rate)))).collect()
+}
+
 /// The largest rates first, those of 0 left out.
-fn top(rates: &std::collections::BTreeMap<String, f64>, name_width: usize) -> Vec<Line<'static>> {
-    let mut rates: Vec<(&String, &f64)> = rates.iter().filter(|(_, rate)| **rate > 0.0).collect();
-    rates.sort_by(|a, b| b.1.total_cmp(a.1));
-    rates.iter().map(|(name, rate)| Line::from(format!("{name:<name_width$}{:>6}", short(**rate)))).collect()
+fn largest<'a>(rates: impl IntoIterator<Item = (&'a String, &'a f64)>) -> Vec<(&'a str, f64)> {
+    let rates = rates.into_iter().map(|(name, rate)| (name.as_str(), *rate));
+    let mut rates: Vec<(&str, f64)> = rates.filter(|(_, rate)| *rate > 0.0).collect();
+    rates.sort_by(|a, b| b.1.total_cmp(&a.1));
+    rates
 }
 
 /// A rate in six characters.
