@@ -1,12 +1,6 @@
 //! `responder doctor`: look at a NIC and its system, say what is not as it should be, and mend what can be mended without harm.
 
-use std::{
-    env,
-    fs::OpenOptions,
-    io::{self, IsTerminal as _, Write as _},
-    path::Path,
-    process::ExitCode,
-};
+use std::{fs::OpenOptions, io::Write as _, path::Path, process::ExitCode};
 
 use anyhow::{Context, Result};
 
@@ -45,8 +39,7 @@ pub fn run(flags: &cli::Doctor) -> Result<ExitCode> {
     if flags.json {
         println!("{}", render::json(&facts, &findings, outcome.as_ref())?);
     } else {
-        let plain = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        print!("{}", render::table(&facts, &findings, io::stdout().is_terminal() && !plain));
+        print!("{}", render::table(&facts, &findings, super::has_color()));
         if let Some(done) = &outcome {
             print!("\n{}", done.render());
             if flags.undo_file.is_none() && !done.undo.is_empty() {

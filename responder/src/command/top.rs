@@ -8,7 +8,6 @@ mod sample;
 mod screen;
 
 use std::{
-    env,
     io::{IsTerminal, stdout},
     process::ExitCode,
     sync::{
@@ -92,9 +91,7 @@ fn sampler(flags: &cli::Top) -> Receiver<Result<Sample>> {
 }
 
 fn show(terminal: &mut DefaultTerminal, samples: &Receiver<Result<Sample>>, stop: &AtomicBool) -> Result<()> {
-    // Any value but none, as no-color.org has it.
-    let has_color = env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let mut view = View { has_color, ..View::default() };
+    let mut view = View { has_color: super::has_color(), ..View::default() };
     let mut last = None;
     let mut is_changed = true;
     while !stop.load(Relaxed) {
