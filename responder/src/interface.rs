@@ -258,7 +258,7 @@ fn physical<'a>(link: &'a LinkMessage, links: &'a [LinkMessage], depth: u32) -> 
     if depth == 0 { Vec::new() } else { below.iter().flat_map(|link| physical(link, links, depth - 1)).collect() }
 }
 
-fn link_name(link: &LinkMessage) -> &str {
+pub(crate) fn link_name(link: &LinkMessage) -> &str {
     link.attributes
         .iter()
         .find_map(|attribute| if let LinkAttribute::IfName(name) = attribute { Some(name.as_str()) } else { None })

@@ -67,10 +67,7 @@ pub fn driver(interface: &str) -> io::Result<String> {
 
 /// Whether the NIC takes VLAN tags off received packets, and tells the kernel of them beside the packet (`ethtool -k`: rx-vlan-offload).
 pub fn strips_vlans(interface: &str) -> io::Result<bool> {
-    // struct ethtool_value: cmd, the flags.
-    let mut request = [ETHTOOL_GFLAGS, 0];
-    ethtool(interface, &mut request)?;
-    Ok(request[1] & ETH_FLAG_RXVLAN != 0)
+    Ok(ethtool_value(interface, ETHTOOL_GFLAGS)? & ETH_FLAG_RXVLAN != 0)
 }
 
 /// The driver's own counters, as `ethtool -S` shows them.
@@ -272,6 +269,14 @@ fn set_option(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: &u32) ->
         libc::setsockopt(socket.as_raw_fd(), level, name, std::ptr::from_ref(value).cast::<c_void>(), length)
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// What the driver answers to a command that asks for one number.
+fn ethtool_value(interface: &str, command: u32) -> io::Result<u32> {
+    // struct ethtool_value: cmd, the number.
+    let mut request = [command, 0];
+    ethtool(interface, &mut request)?;
+    Ok(request[1])
 }
 
 /// One `SIOCETHTOOL` request. All of ethtool's fixed requests are made of 32-bit words and begin with the command.

@@ -13,13 +13,12 @@ use rtnetlink::{
     RouteMessageBuilder, new_connection,
     packet_route::{
         AddressFamily,
-        link::LinkAttribute,
         route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteType},
     },
 };
 use serde::Serialize;
 
-use crate::interface::Interface;
+use crate::interface::{Interface, link_name};
 
 /// A destination that is reached by another interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -44,16 +43,7 @@ pub(super) async fn elsewhere(interface: &Interface) -> Result<Vec<Elsewhere>> {
     let (connection, handle, _) = new_connection().context("cannot open a netlink socket")?;
     tokio::spawn(connection);
     let links: Vec<_> = handle.link().get().execute().try_collect().await.context("cannot list the interfaces")?;
-    let names: BTreeMap<u32, String> = links
-        .into_iter()
-        .filter_map(|link| {
-            let name = link.attributes.into_iter().find_map(|attribute| match attribute {
-                LinkAttribute::IfName(name) => Some(name),
-                _ => None,
-            });
-            Some((link.header.index, name?))
-        })
-        .collect();
+    let names: BTreeMap<u32, &str> = links.iter().map(|link| (link.header.index, link_name(link))).collect();
     let wanted = [RouteMessageBuilder::<Ipv4Addr>::new().build(), RouteMessageBuilder::<Ipv6Addr>::new().build()];
     let mut routes = Vec::new();
     for wanted in wanted {
@@ -61,7 +51,7 @@ pub(super) async fn elsewhere(interface: &Interface) -> Result<Vec<Elsewhere>> {
             handle.route().get(wanted).execute().try_collect().await.context("cannot list the routes")?;
         routes.extend(dump.iter().filter_map(Route::decode));
     }
-    let named = |index: &u32| names.get(index).cloned().unwrap_or_else(|| format!("interface {index}"));
+    let named = |index: &u32| names.get(index).map_or_else(|| format!("interface {index}"), |name| (*name).to_owned());
     let found = pick(&interface.devices, &interface.addresses, &routes).into_iter();
     Ok(found
         .map(|route| Elsewhere {

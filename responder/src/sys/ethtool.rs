@@ -16,16 +16,12 @@ const RXNFC_WORDS: usize = 192 / 4;
 /// Whether the NIC or its driver makes one large packet of several TCP segments before an XDP program sees them (`ethtool -k`:
 /// large-receive-offload).
 pub fn merges_in_hardware(interface: &str) -> io::Result<bool> {
-    let mut request = [ETHTOOL_GFLAGS, 0];
-    super::ethtool(interface, &mut request)?;
-    Ok(request[1] & ETH_FLAG_LRO != 0)
+    Ok(super::ethtool_value(interface, ETHTOOL_GFLAGS)? & ETH_FLAG_LRO != 0)
 }
 
 /// Whether the kernel merges received packets on their way up (`ethtool -k`: generic-receive-offload).
 pub fn merges_in_kernel(interface: &str) -> io::Result<bool> {
-    let mut request = [ETHTOOL_GGRO, 0];
-    super::ethtool(interface, &mut request)?;
-    Ok(request[1] != 0)
+    Ok(super::ethtool_value(interface, ETHTOOL_GGRO)? != 0)
 }
 
 /// The NIC's own rings, in packets.

@@ -89,7 +89,13 @@ fn automatic(queues: &[u32], allowed: &[usize], interrupts: &BTreeMap<u32, usize
 /// The CPU that handles each queue's receive interrupt, as far as the kernel's names for interrupts tell.
 #[must_use]
 pub fn interrupts(interface: &str) -> BTreeMap<u32, usize> {
-    let receive = queue_interrupts(Path::new("/"), interface).into_iter().filter(|interrupt| interrupt.receives);
+    receive_cpus(&queue_interrupts(Path::new("/"), interface))
+}
+
+/// The CPU of each queue's receive interrupt, where it is known.
+#[must_use]
+pub fn receive_cpus(interrupts: &[QueueInterrupt]) -> BTreeMap<u32, usize> {
+    let receive = interrupts.iter().filter(|interrupt| interrupt.receives);
     receive.filter_map(|interrupt| Some((interrupt.queue, interrupt.cpu?))).collect()
 }
 

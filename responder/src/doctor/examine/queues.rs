@@ -108,7 +108,7 @@ pub(super) fn interrupts(facts: &Facts) -> Finding {
 
 /// What is wrong with the interrupts as they are. Any one-to-one order will do.
 fn fault_of_interrupts(facts: &Facts) -> Option<String> {
-    let receive: BTreeMap<u32, usize> = receive_cpus(facts);
+    let receive = topology::receive_cpus(&facts.interrupts);
     let share = receive.len().div_ceil(facts.cpus.len().max(1));
     for cpu in receive.values() {
         let queues: Vec<u32> = receive.iter().filter(|(_, other)| *other == cpu).map(|(queue, _)| *queue).collect();
@@ -126,11 +126,6 @@ fn fault_of_interrupts(facts: &Facts) -> Option<String> {
     };
     let apart = facts.interrupts.iter().find(apart)?;
     Some(format!("Queue {} receives on one CPU and has its sent packets reported on another.", apart.queue))
-}
-
-fn receive_cpus(facts: &Facts) -> BTreeMap<u32, usize> {
-    let receive = facts.interrupts.iter().filter(|interrupt| interrupt.receives);
-    receive.filter_map(|interrupt| Some((interrupt.queue, interrupt.cpu?))).collect()
 }
 
 /// The CPU for a queue: the i-th of the NIC's node if that has enough, else the i-th of all.
@@ -170,7 +165,8 @@ pub(super) fn xps(facts: &Facts) -> Finding {
         Err(unread) => return unread,
     };
     // Where the interrupts are well placed the maps follow them, else both go where they should be.
-    let placed = if fault_of_interrupts(facts).is_none() { receive_cpus(facts) } else { BTreeMap::new() };
+    let placed =
+        if fault_of_interrupts(facts).is_none() { topology::receive_cpus(&facts.interrupts) } else { BTreeMap::new() };
     let wanted_cpus: Vec<Option<usize>> =
         (0u32..).zip(maps).map(|(queue, _)| placed.get(&queue).copied().or_else(|| cpu_for(facts, queue))).collect();
     let unset = maps.iter().all(Vec::is_empty);
@@ -211,7 +207,8 @@ pub(super) fn numa_node(facts: &Facts) -> Finding {
         return finding(CHECK, State::Ok, "the NIC is at none", wanted, why);
     };
     let queues: Vec<u32> = (0..facts.channels.as_ref().map_or(1, |channels| channels.rx.max(1))).collect();
-    let placements = topology::place(&queues, &facts.cpus, None, &receive_cpus(facts)).unwrap_or_default();
+    let placements =
+        topology::place(&queues, &facts.cpus, None, &topology::receive_cpus(&facts.interrupts)).unwrap_or_default();
     let far: Vec<usize> = placements.iter().map(|placement| placement.cpu).filter(|cpu| !local.contains(cpu)).collect();
     if far.is_empty() {
         return finding(CHECK, State::Ok, format!("node {node}, as the workers"), wanted, why);
