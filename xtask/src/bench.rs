@@ -5,7 +5,6 @@
 pub mod zones;
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -41,11 +40,7 @@ pub fn respond(json: Option<&Path>) -> anyhow::Result<()> {
     }
     let status = Command::new(&bench).arg("threads").status().context("starting the bench")?;
     ensure!(status.success(), "the bench failed: {status}");
-    if let Some(path) = json {
-        let text = serde_json::to_string_pretty(&Value::Object(figures))?;
-        fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
-    }
-    Ok(())
+    setup::write_json(json, &figures)
 }
 
 /// Builds the bench: its executable, as Cargo's messages name it.

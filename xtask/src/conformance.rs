@@ -92,10 +92,7 @@ pub fn run(flags: &Flags, built: bool) -> anyhow::Result<ExitCode> {
     drop(running);
 
     print!("{}", report.render(started.elapsed()));
-    if let Some(path) = &flags.json {
-        let text = serde_json::to_string_pretty(&report.json(started.elapsed()))?;
-        fs::write(path, text + "\n").with_context(|| format!("writing {}", path.display()))?;
-    }
+    setup::write_json(flags.json.as_deref(), &report.json(started.elapsed()))?;
     Ok(if report.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
