@@ -198,6 +198,11 @@ impl Bypass {
         }
     }
 
+    /// Whether a driver receives straight into a queue's UMEM.
+    pub fn has_zero_copy(&self) -> bool {
+        self.queues.iter().any(Queue::is_zero_copy)
+    }
+
     /// One line: `eth0 (native): queue 0 on CPU 1 (copy), ...`.
     #[must_use]
     pub fn summary(&self) -> String {

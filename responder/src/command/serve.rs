@@ -34,6 +34,7 @@ use crate::{
     interface::{Interface, Monitor},
     kernel::KernelPath,
     latest::Latest,
+    privilege::{self, Privileges},
     service::{Rules, Service, State},
     xdp::{Bypass, topology, worker::Handler},
     zone::{Contents, Published, Zones},
@@ -43,8 +44,8 @@ use crate::{
 const TICK: Duration = Duration::from_millis(250);
 
 /// Serves until a signal.
-pub fn run(flags: Serve) -> Result<ExitCode> {
-    let config = match Config::new(&flags) {
+pub fn run(flags: &Serve) -> Result<ExitCode> {
+    let config = match Config::new(flags) {
         Ok(config) => config,
         // As for what the parser itself refuses.
         Err(error) => {
@@ -52,6 +53,9 @@ pub fn run(flags: Serve) -> Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
+    privilege::begin(&config)?;
+    // As the user who will read it again.
+    config.read_again().map_err(privilege::explain)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -61,7 +65,7 @@ pub fn run(flags: Serve) -> Result<ExitCode> {
         let _context = runtime.enter();
         signal(SignalKind::hangup()).context("cannot watch for SIGHUP")?
     };
-    let (service, zones, contents) = load(&config)?;
+    let (service, zones, contents) = load(&config).map_err(privilege::explain)?;
     let reloader = Reloader::new(&config, contents);
     // TCP's tasks share their state within this one thread.
     LocalSet::new().block_on(&runtime, serve(&config, service, zones, reloader, hangup))?;
@@ -112,6 +116,7 @@ async fn serve(
     let mut stop = Signals::new()?;
 
     let mut server = Server::start(config, service, zones, &interfaces)?;
+    server.settle()?;
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     eprintln!("ready: {}", server.summary());
@@ -157,6 +162,7 @@ struct Server<'a> {
     rules: Latest<Rules>,
     own: AddressList,
     interfaces: Vec<Interface>,
+    privileges: Privileges,
     started: Instant,
 }
 
@@ -192,7 +198,15 @@ impl<'a> Server<'a> {
         }
         let interfaces = interfaces.to_vec();
         let started = Instant::now();
-        Ok(Self { bypasses, kernel, config, zones, holds_replaced: false, rules, own, interfaces, started })
+        let privileges = Privileges::default();
+        Ok(Self { bypasses, kernel, config, zones, holds_replaced: false, rules, own, interfaces, privileges, started })
+    }
+
+    /// Gives up what start-up needed and serving does not.
+    fn settle(&mut self) -> Result<()> {
+        let polls = self.config.busy_poll_us.is_some() || self.bypasses.iter().any(Bypass::has_zero_copy);
+        self.privileges = privilege::settle(self.config, polls)?;
+        Ok(())
     }
 
     /// Puts what was reloaded in service.
@@ -262,6 +276,9 @@ impl<'a> Server<'a> {
             uptime_s: self.started.elapsed().as_secs_f64(),
             io: value_name(self.config.io),
             service: value_name(self.config.service),
+            user: self.privileges.user.clone(),
+            capabilities: self.privileges.capabilities.clone(),
+            sandbox: self.privileges.sandbox,
             zones: zones
                 .into_iter()
                 .map(|zone| status::Zone {
