@@ -4,6 +4,7 @@
 //! nothing is left half-started when something is wrong, and no packet is steered to nobody.
 
 mod reloader;
+mod supervisor;
 
 use std::{
     collections::BTreeSet,
@@ -21,6 +22,7 @@ use tokio::{
 };
 
 use reloader::Reloader;
+use supervisor::Supervisor;
 
 use crate::{
     cli::{Io, Serve, ServiceKind},
@@ -120,23 +122,36 @@ async fn serve(
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     eprintln!("ready: {}", server.summary());
+    let mut supervisor = Supervisor::new();
+    supervisor.ready(server.zone_count());
     loop {
         tokio::select! {
             signal = stop.received() => {
                 eprintln!("{signal}: stopping");
+                supervisor.stopping();
                 return Ok(());
             }
             request = control.request() => match request {
                 // A client that has gone needs no answer.
                 Request::Status(reply) => drop(reply.send(server.status())),
-                Request::Reload { zone, reply } => reloader.want(zone, Some(reply)),
+                Request::Reload { zone, reply } => {
+                    supervisor.reloading();
+                    reloader.want(zone, Some(reply));
+                }
             },
-            Some(()) = hangup.recv() => reloader.want(None, None),
+            Some(()) = hangup.recv() => {
+                supervisor.reloading();
+                reloader.want(None, None);
+            }
             mut done = reloader.done() => {
                 server.take(done.zones.take(), done.rules.take());
+                supervisor.ready(server.zone_count());
                 done.tell();
             }
-            _ = tick.tick() => server.tick(),
+            _ = tick.tick() => {
+                server.tick();
+                supervisor.alive();
+            }
             () = monitor.changed() => {
                 for name in &config.interfaces {
                     // An interface that has gone took its sockets with it; it may come back, and a look costs nothing.
@@ -266,6 +281,10 @@ impl<'a> Server<'a> {
         let addresses: Vec<String> = self.kernel.addresses().map(|address| address.to_string()).collect();
         parts.push(format!("kernel sockets on {}", addresses.join(" ")));
         parts.join("; ")
+    }
+
+    fn zone_count(&self) -> usize {
+        self.zones.as_ref().map_or(0, |zones| zones.zones().summary().len())
     }
 
     fn status(&self) -> Status {
