@@ -23,7 +23,7 @@ pub struct Cli {
 pub enum Command {
     /// Serve zones on one or more interfaces until SIGINT or SIGTERM.
     #[command(after_help = SERVE_EXAMPLES)]
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Read a zone file, or a configuration file and its zones, and report every error with its place; exit 1 if there is one.
     #[command(
         after_help = "Examples:\n  responder check example.com.zone\n  responder check --zone example.com db.example\n  responder check --config responder.toml"
@@ -141,6 +141,12 @@ pub struct Serve {
     /// Serve metrics for Prometheus (OpenMetrics text) at http://ADDR:PORT/metrics. No default: no metrics. Anyone who reaches the address can read them.
     #[arg(long, value_name = "ADDR:PORT")]
     pub metrics: Option<String>,
+    /// Run as this user from the beginning, with the capabilities that are needed and no other. Default: the user that started it.
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<String>,
+    /// Have the kernel refuse system calls that a DNS server has no use for, such as execve or mount [default: on].
+    #[arg(long, value_enum)]
+    pub sandbox: Option<Sandbox>,
     /// Log some of the packets that the XDP program passes to the kernel, a few a second per CPU. Costs nothing when absent.
     #[arg(long)]
     pub log_steering: bool,
@@ -248,6 +254,15 @@ pub enum ServiceKind {
     Echo,
     /// Nothing goes back.
     Sink,
+}
+
+/// Whether system calls are restricted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Sandbox {
+    /// They are.
+    On,
+    /// They are not.
+    Off,
 }
 
 /// On, off, or as fits the interface.

@@ -20,7 +20,7 @@ pub use settings::DNS_PORT;
 use settings::{Choice, Settings};
 
 use crate::{
-    cli::{DEFAULT_CONTROL, Io, Serve, ServiceKind, Switch, XdpMode},
+    cli::{DEFAULT_CONTROL, Io, Sandbox, Serve, ServiceKind, Switch, XdpMode},
     guard::cookie::Secrets,
     service::Rules,
     xdp::{
@@ -63,6 +63,10 @@ pub struct Config {
     pub control: PathBuf,
     /// Where metrics are served, if anywhere.
     pub metrics: Option<SocketAddr>,
+    /// The user to run as, if another than the one that started it.
+    pub user: Option<String>,
+    /// Whether system calls are restricted.
+    pub sandbox: Sandbox,
     /// Whether the XDP program logs.
     pub log_steering: bool,
     /// Who is answered and how.
@@ -102,6 +106,8 @@ impl Config {
             ("ring_frames", self.ring_frames != now.ring_frames),
             ("control", self.control != now.control),
             ("metrics", self.metrics != now.metrics),
+            ("user", self.user != now.user),
+            ("sandbox", self.sandbox != now.sandbox),
             ("log_steering", self.log_steering != now.log_steering),
         ];
         changed.iter().filter(|(_, is_changed)| *is_changed).map(|(key, _)| (*key).to_owned()).collect()
@@ -154,6 +160,8 @@ impl Config {
             ring_frames: socket::ring_frames(settings.ring_frames.unwrap_or(0)),
             control: settings.control.unwrap_or_else(|| DEFAULT_CONTROL.into()),
             metrics: settings.metrics,
+            user: settings.user,
+            sandbox: settings.sandbox.unwrap_or(Sandbox::On),
             log_steering: settings.log_steering.unwrap_or(false),
             rules: settings.rules.unwrap_or_default(),
             flags: flags.clone(),

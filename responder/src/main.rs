@@ -10,7 +10,7 @@ use responder::{
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Serve(flags) => command::serve::run(flags),
+        Command::Serve(flags) => command::serve::run(&flags),
         Command::Check(flags) => command::check::run(&flags),
         Command::Status(flags) => command::status::run(&flags),
         Command::Top(flags) => command::top::run(&flags),

@@ -11,6 +11,7 @@ use std::{
 };
 
 use libc::{c_int, c_void};
+use nix::sys::socket::{MsgFlags, recv};
 use serde::{Deserialize, Serialize};
 
 pub use self::ethtool::{
@@ -196,9 +197,14 @@ pub fn prefer_busy_poll(socket: impl AsFd, microseconds: u32, budget: u32) -> io
     set_option(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL_BUDGET, &budget)
 }
 
-/// Lets recvfrom(2) and sendto(2) run the queue's NAPI once if `on`, beside its interrupt.
-pub fn set_busy_poll(socket: impl AsFd, on: bool) -> io::Result<()> {
-    set_option(socket.as_fd(), libc::SOL_SOCKET, libc::SO_BUSY_POLL, &u32::from(on))
+/// Runs the NAPI of an AF_XDP socket's queue once, from here and beside its interrupt: SO_BUSY_POLL has recvfrom(2) do that (`xsk_recvmsg`). Raising
+/// it takes CAP_NET_ADMIN. Nothing is read, since such a socket's frames are in its ring.
+pub fn run_napi(socket: impl AsFd) -> io::Result<()> {
+    let socket = socket.as_fd();
+    set_option(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &1)?;
+    // There is never anything to read, which it says.
+    let _ = recv(socket.as_raw_fd(), &mut [], MsgFlags::MSG_DONTWAIT);
+    set_option(socket, libc::SOL_SOCKET, libc::SO_BUSY_POLL, &0)
 }
 
 /// Takes back what [`prefer_busy_poll`] did.

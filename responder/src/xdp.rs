@@ -48,10 +48,10 @@ pub struct Bypass {
     pub queues: Vec<Queue>,
     /// Receive queues that have no worker, and why.
     pub unserved: Vec<Unserved>,
-    /// The XDP program, while it is attached.
+    /// The XDP program: once loaded it stays so, since loading another takes capabilities that are given up.
     steering: Option<Steering>,
-    /// What earlier ones decided, in frames.
-    verdicts_before: BTreeMap<&'static str, u64>,
+    /// It is attached, or is about to be.
+    joined: bool,
     /// The interface's receive queues when it was joined.
     present: u32,
     /// What must happen before it can be joined again.
@@ -85,7 +85,7 @@ impl Bypass {
             queues: Vec::new(),
             unserved: Vec::new(),
             steering: None,
-            verdicts_before: BTreeMap::new(),
+            joined: false,
             present: 0,
             waits_for: None,
             tagged: !config.vlans.is_empty(),
@@ -127,21 +127,26 @@ impl Bypass {
             socket::mtu_max(),
             socket::mtu_max()
         );
-        let steering =
-            self.steering.insert(Steering::attach(name, interface.index, &settings(interface, config, served))?);
+        let settings = settings(interface, config, served);
+        let steering = match &mut self.steering {
+            Some(steering) => steering,
+            None => {
+                let steering = self.steering.insert(Steering::load(&settings)?);
+                if config.log_steering {
+                    print_log(steering)?;
+                }
+                steering
+            }
+        };
+        self.joined = true;
+        steering.attach(name, interface.index, &settings)?;
         if let Some(fallback) = steering.fallback() {
             eprintln!("warning: {fallback}");
         }
         if strips(interface, self.tagged) {
             warn_of_stripping(interface);
         }
-        self.prefixes = Prefixes::new(served, kernel_only(interface));
-        for ((address, length), ports) in &self.prefixes.0 {
-            steering.serve(*address, *length, ports)?;
-        }
-        if config.log_steering {
-            print_log(steering)?;
-        }
+        self.prefixes.become_these(Prefixes::new(served, kernel_only(interface)), steering)?;
         nic::wait_for_carrier(name)?;
 
         // Attaching can change the channels, so they are counted afterwards.
@@ -194,7 +199,7 @@ impl Bypass {
     /// Takes the queues out of the XSKMAP, then ends the workers, then detaches. What was counted stays.
     pub fn leave(&mut self, waits_for: &str) {
         self.waits_for = Some(waits_for.to_owned());
-        let Some(mut steering) = self.steering.take() else { return };
+        let Some(steering) = self.steering.as_mut().filter(|_| std::mem::take(&mut self.joined)) else { return };
         if let Err(error) = steering.clear_slots() {
             eprintln!("warning: {}: {error:#}", self.interface.name);
         }
@@ -203,9 +208,7 @@ impl Bypass {
         for queue in &mut self.queues {
             queue.leave(waits_for);
         }
-        for (verdict, frames) in steering.verdicts().unwrap_or_default() {
-            *self.verdicts_before.entry(verdict).or_default() += frames;
-        }
+        steering.detach();
     }
 
     /// Whether it has left, and what it waits for.
@@ -218,7 +221,7 @@ impl Bypass {
     #[must_use]
     pub fn has_other_queues(&self) -> bool {
         let present = || nic::receive_queues_now(&self.interface.name);
-        self.steering.is_some() && present().is_some_and(|present| present != self.present)
+        self.joined && present().is_some_and(|present| present != self.present)
     }
 
     /// Steers exactly these addresses from now on, for the interface as it is now.
@@ -227,21 +230,13 @@ impl Bypass {
         if strips(&self.interface, self.tagged) && !strips(&before, self.tagged) {
             warn_of_stripping(&self.interface);
         }
-        let Some(steering) = &mut self.steering else { return Ok(()) };
-        let wanted = Prefixes::new(served, kernel_only(&self.interface));
-        for (address, length) in self.prefixes.0.keys().filter(|prefix| !wanted.0.contains_key(prefix)) {
-            steering.unserve(*address, *length)?;
-        }
-        for ((address, length), ports) in &wanted.0 {
-            steering.serve(*address, *length, ports)?;
-        }
-        self.prefixes = wanted;
-        Ok(())
+        let Some(steering) = self.steering.as_mut().filter(|_| self.joined) else { return Ok(()) };
+        self.prefixes.become_these(Prefixes::new(served, kernel_only(&self.interface)), steering)
     }
 
     /// Looks after the queues, a few times a second.
     pub fn tick(&mut self) {
-        let Some(steering) = &mut self.steering else { return };
+        let Some(steering) = self.steering.as_mut().filter(|_| self.joined) else { return };
         let (now, carrier) = (Instant::now(), nic::has_carrier(&self.interface.name));
         for queue in &mut self.queues {
             queue.tick(&self.interface, steering, carrier, now);
@@ -282,6 +277,11 @@ impl Bypass {
         }
     }
 
+    /// Whether a driver receives straight into a queue's UMEM.
+    pub fn has_zero_copy(&self) -> bool {
+        self.queues.iter().any(Queue::is_zero_copy)
+    }
+
     /// One line: `eth0 (native): queue 0 on CPU 1 (copy), ...`.
     #[must_use]
     pub fn summary(&self) -> String {
@@ -291,17 +291,6 @@ impl Bypass {
             .map(|queue| format!("queue {} on CPU {} ({})", queue.placement.queue, queue.placement.cpu, queue.mode()))
             .collect();
         format!("{} (XDP {}): {}", self.interface.name, self.mode(), queues.join(", "))
-    }
-
-    /// What the XDP program decided, in frames.
-    fn verdicts(&self) -> BTreeMap<String, u64> {
-        let mut verdicts = self.verdicts_before.clone();
-        for (verdict, frames) in
-            self.steering.as_ref().and_then(|steering| steering.verdicts().ok()).unwrap_or_default()
-        {
-            *verdicts.entry(verdict).or_default() += frames;
-        }
-        verdicts.into_iter().map(|(verdict, frames)| (verdict.to_owned(), frames)).collect()
     }
 
     /// What it has done.
@@ -322,7 +311,14 @@ impl Bypass {
                 .chain(self.queues.iter().filter_map(Queue::unserved))
                 .collect(),
             waits_for: self.waits_for.clone(),
-            verdicts: self.verdicts(),
+            verdicts: self
+                .steering
+                .as_ref()
+                .and_then(|steering| steering.verdicts().ok())
+                .unwrap_or_default()
+                .into_iter()
+                .map(|(name, count)| (name.to_owned(), count))
+                .collect(),
             matrix: self.queues.iter().flat_map(Queue::matrix).collect(),
         }
     }
@@ -451,6 +447,18 @@ impl Prefixes {
         }
         prefixes.extend(kernel_only.iter().map(|address| ((*address, length(*address)), Vec::new())));
         Self(prefixes)
+    }
+
+    /// Has the XDP program serve `wanted` and no longer what it served before.
+    fn become_these(&mut self, wanted: Self, steering: &mut Steering) -> Result<()> {
+        for (address, length) in self.0.keys().filter(|prefix| !wanted.0.contains_key(prefix)) {
+            steering.unserve(*address, *length)?;
+        }
+        for ((address, length), ports) in &wanted.0 {
+            steering.serve(*address, *length, ports)?;
+        }
+        *self = wanted;
+        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use crate::{
     cli,
     config::Config,
+    privilege,
     zone::{Source, Zones, name_in},
 };
 
@@ -15,7 +16,9 @@ pub fn run(flags: &cli::Check) -> Result<ExitCode> {
     let sources = match (&flags.config, &flags.file) {
         (Some(_), _) => {
             let serve = cli::Serve { config: flags.config.clone(), ..cli::Serve::default() };
-            Config::new(&serve)?.zones
+            let config = Config::new(&serve)?;
+            config.user.as_deref().map(privilege::find).transpose()?;
+            config.zones
         }
         (None, Some(file)) => vec![source(file, flags.zone.as_ref())?],
         (None, None) => bail!("say which file: responder check ZONEFILE, or --config FILE"),

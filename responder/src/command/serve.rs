@@ -4,6 +4,7 @@
 //! nothing is left half-started when something is wrong, and no packet is steered to nobody.
 
 mod reloader;
+mod supervisor;
 
 use std::{
     collections::BTreeSet,
@@ -21,6 +22,7 @@ use tokio::{
 };
 
 use reloader::Reloader;
+use supervisor::Supervisor;
 
 use crate::{
     cli::{Io, Serve, ServiceKind},
@@ -34,6 +36,7 @@ use crate::{
     interface::{Interface, Monitor},
     kernel::KernelPath,
     latest::Latest,
+    privilege::{self, Privileges},
     service::{Rules, Service, State},
     xdp::{Bypass, nic, topology, worker::Handler},
     zone::{Contents, Published, Zones},
@@ -47,8 +50,8 @@ const JOIN_EVERY: Duration = Duration::from_millis(500);
 const GONE: u32 = 0;
 
 /// Serves until a signal.
-pub fn run(flags: Serve) -> Result<ExitCode> {
-    let config = match Config::new(&flags) {
+pub fn run(flags: &Serve) -> Result<ExitCode> {
+    let config = match Config::new(flags) {
         Ok(config) => config,
         // As for what the parser itself refuses.
         Err(error) => {
@@ -56,6 +59,9 @@ pub fn run(flags: Serve) -> Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
+    privilege::begin(&config)?;
+    // As the user who will read it again.
+    config.read_again().map_err(privilege::explain)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -65,7 +71,7 @@ pub fn run(flags: Serve) -> Result<ExitCode> {
         let _context = runtime.enter();
         signal(SignalKind::hangup()).context("cannot watch for SIGHUP")?
     };
-    let (service, zones, contents) = load(&config)?;
+    let (service, zones, contents) = load(&config).map_err(privilege::explain)?;
     let reloader = Reloader::new(&config, contents);
     // TCP's tasks share their state within this one thread.
     LocalSet::new().block_on(&runtime, serve(&config, service, zones, reloader, hangup))?;
@@ -116,26 +122,40 @@ async fn serve(
     let mut stop = Signals::new()?;
 
     let mut server = Server::start(config, service, zones, &interfaces)?;
+    server.settle()?;
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     eprintln!("ready: {}", server.summary());
+    let mut supervisor = Supervisor::new();
+    supervisor.ready(server.zone_count());
     loop {
         tokio::select! {
             signal = stop.received() => {
                 eprintln!("{signal}: stopping");
+                supervisor.stopping();
                 return Ok(());
             }
             request = control.request() => match request {
                 // A client that has gone needs no answer.
                 Request::Status(reply) => drop(reply.send(server.status())),
-                Request::Reload { zone, reply } => reloader.want(zone, Some(reply)),
+                Request::Reload { zone, reply } => {
+                    supervisor.reloading();
+                    reloader.want(zone, Some(reply));
+                }
             },
-            Some(()) = hangup.recv() => reloader.want(None, None),
+            Some(()) = hangup.recv() => {
+                supervisor.reloading();
+                reloader.want(None, None);
+            }
             mut done = reloader.done() => {
                 server.take(done.zones.take(), done.rules.take());
+                supervisor.ready(server.zone_count());
                 done.tell();
             }
-            _ = tick.tick() => server.tick(),
+            _ = tick.tick() => {
+                server.tick();
+                supervisor.alive();
+            }
             () = monitor.changed() => {
                 for name in &config.interfaces {
                     // An interface that has gone took its sockets with it; it may come back, and a look costs nothing.
@@ -162,6 +182,7 @@ struct Server<'a> {
     own: AddressList,
     interfaces: Vec<Interface>,
     service: Service,
+    privileges: Privileges,
     /// When bypasses that have left may try to join next.
     join_at: Instant,
     started: Instant,
@@ -197,6 +218,7 @@ impl<'a> Server<'a> {
             own,
             interfaces,
             service,
+            privileges: Privileges::default(),
             join_at: started,
             started,
         };
@@ -219,6 +241,13 @@ impl<'a> Server<'a> {
     /// The addresses whose queries are steered where they come in by this interface.
     fn steered(&self, interface: &Interface) -> Vec<SocketAddr> {
         served(self.config, std::slice::from_ref(interface)).collect()
+    }
+
+    /// Gives up what start-up needed and serving does not.
+    fn settle(&mut self) -> Result<()> {
+        let polls = self.config.busy_poll_us.is_some() || self.bypasses.iter().any(Bypass::has_zero_copy);
+        self.privileges = privilege::settle(self.config, polls)?;
+        Ok(())
     }
 
     /// Puts what was reloaded in service.
@@ -328,6 +357,10 @@ impl<'a> Server<'a> {
         parts.join("; ")
     }
 
+    fn zone_count(&self) -> usize {
+        self.zones.as_ref().map_or(0, |zones| zones.zones().summary().len())
+    }
+
     fn status(&self) -> Status {
         let zones = self.zones.as_ref().map(|zones| zones.zones().summary()).unwrap_or_default();
         Status {
@@ -336,6 +369,9 @@ impl<'a> Server<'a> {
             uptime_s: self.started.elapsed().as_secs_f64(),
             io: value_name(self.config.io),
             service: value_name(self.config.service),
+            user: self.privileges.user.clone(),
+            capabilities: self.privileges.capabilities.clone(),
+            sandbox: self.privileges.sandbox,
             zones: zones
                 .into_iter()
                 .map(|zone| status::Zone {

@@ -62,6 +62,8 @@ fn parse(text: &str, directory: &Path, secrets: &Secrets, problems: &mut Problem
         ring_frames: file.number("ring_frames", 1..u32::MAX),
         control: file.text("control", path).map(|path| directory.join(path)),
         metrics: file.text("metrics", settings::metrics),
+        user: file.text("user", |name| Ok(name.to_owned())),
+        sandbox: file.choice("sandbox"),
         log_steering: file.boolean("log_steering"),
         zones: zones(&mut file, directory),
         rules: Some(rules::read(&mut file, directory, secrets)),

@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::{
-    cli::{Io, Serve, ServiceKind, Switch, XdpMode},
+    cli::{Io, Sandbox, Serve, ServiceKind, Switch, XdpMode},
     service::Rules,
     xdp::{socket::ZeroCopy, steering::VlanTag},
     zone::Source,
@@ -36,6 +36,8 @@ pub(super) struct Settings {
     pub(super) ring_frames: Option<u32>,
     pub(super) control: Option<PathBuf>,
     pub(super) metrics: Option<SocketAddr>,
+    pub(super) user: Option<String>,
+    pub(super) sandbox: Option<Sandbox>,
     pub(super) log_steering: Option<bool>,
     /// For these there are no flags.
     pub(super) rules: Option<Rules>,
@@ -85,6 +87,8 @@ impl Settings {
             ring_frames: flags.ring_frames,
             control: flags.control.clone(),
             metrics: one("--metrics", &flags.metrics, metrics)?,
+            user: flags.user.clone(),
+            sandbox: flags.sandbox,
             log_steering: flags.log_steering.then_some(true),
             rules: None,
         })
@@ -109,6 +113,8 @@ impl Settings {
             ring_frames: self.ring_frames.or(other.ring_frames),
             control: self.control.or(other.control),
             metrics: self.metrics.or(other.metrics),
+            user: self.user.or(other.user),
+            sandbox: self.sandbox.or(other.sandbox),
             log_steering: self.log_steering.or(other.log_steering),
             rules: self.rules.or(other.rules),
         }

@@ -25,6 +25,15 @@ pub struct Status {
     pub io: String,
     /// `dns`, `echo` or `sink`.
     pub service: String,
+    /// The user that it runs as.
+    #[serde(default)]
+    pub user: String,
+    /// The capabilities that its control thread keeps; its other threads have none.
+    #[serde(default)]
+    pub capabilities: Vec<String>,
+    /// Whether system calls are restricted.
+    #[serde(default)]
+    pub sandbox: bool,
     /// The zones served.
     pub zones: Vec<Zone>,
     /// The interfaces with a bypass.
@@ -199,6 +208,9 @@ impl Status {
             "responder {}, pid {}, up {:.0} s, io {}, service {}",
             self.version, self.pid, self.uptime_s, self.io, self.service
         )?;
+        let kept = if self.capabilities.is_empty() { "none".to_owned() } else { self.capabilities.join(" ") };
+        let sandbox = if self.sandbox { "on" } else { "off" };
+        writeln!(out, "user {}, capabilities kept: {kept}, sandbox {sandbox}", self.user)?;
         for zone in &self.zones {
             writeln!(out, "zone {} serial {}: {} names, {} records", zone.name, zone.serial, zone.names, zone.records)?;
         }
@@ -375,6 +387,9 @@ mod tests {
             uptime_s: 12.3,
             io: "xdp".into(),
             service: "dns".into(),
+            user: "responder".into(),
+            capabilities: vec!["net_bind_service".into(), "net_raw".into()],
+            sandbox: true,
             zones: vec![Zone { name: "example.com.".into(), serial: 7, names: 3, records: 5 }],
             interfaces: vec![Interface {
                 name: "eth0".into(),
@@ -400,6 +415,7 @@ mod tests {
         };
         let expected = "\
 responder 0.1.0, pid 42, up 12 s, io xdp, service dns
+user responder, capabilities kept: net_bind_service net_raw, sandbox on
 zone example.com. serial 7: 3 names, 5 records
 
 eth0: veth driver on Linux 6.18.5, XDP native

@@ -96,6 +96,7 @@ impl Listener {
             let handle = thread::Builder::new()
                 .name(format!("udp cpu {cpu}"))
                 .spawn(move || {
+                    crate::privilege::drop_all();
                     // The receiver waits for exactly this message.
                     let is_pinned = core_affinity::set_for_current(CoreId { id: cpu });
                     let _ = pinned.send((is_pinned, sys::thread_id()));

@@ -57,7 +57,8 @@ pub fn receive_queues_max(interface: &str) -> u32 {
     let present = fs::read_dir(path(interface, "queues")).map_or(0, |entries| {
         entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("rx-")).count()
     });
-    u32::try_from(present).unwrap_or(u32::MAX).max(receive_queues(interface))
+    let possible = sys::channels(interface).map_or(1, |channels| channels.max);
+    u32::try_from(present).unwrap_or(u32::MAX).max(receive_queues(interface)).max(possible)
 }
 
 /// What a NIC has counted.

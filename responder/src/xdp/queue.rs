@@ -151,6 +151,12 @@ impl Queue {
         if carrier && self.observed.stuck.load(Relaxed) && self.replace_after.is_none_or(|after| now >= after) {
             self.replace(interface, steering, "replies stayed in the TX ring", now);
         }
+        if let State::Serving(serving) = &self.state
+            && self.observed.wants_nudge.load(Relaxed)
+        {
+            // It fails without CAP_NET_ADMIN, and then the worker's own wake-ups have to be enough.
+            let _ = sys::run_napi(&serving.fd);
+        }
         match &mut self.state {
             State::Serving(serving) if !serving.steered && carrier => {
                 if let Err(error) = self.steer(steering) {
@@ -189,6 +195,7 @@ impl Queue {
         self.state = State::Rebinding(now + REBIND_WITHIN, None);
         self.observed.stuck.store(false, Relaxed);
         self.observed.unfilled.store(false, Relaxed);
+        self.observed.wants_nudge.store(false, Relaxed);
         self.reprovisioned += 1;
         self.reprovision_reason = Some(reason.to_owned());
         let pause = Duration::from_secs(1 << self.reprovisioned.min(6)).min(REPLACE_EVERY_MAX);
@@ -249,6 +256,11 @@ impl Queue {
         let State::Serving(serving) = &self.state else { return false };
         let watched = serving.steered && (serving.zero_copy || self.deaf.is_some());
         watched && (self.received() == serving.received_before || self.observed.unfilled.load(Relaxed))
+    }
+
+    /// Whether its driver receives straight into its UMEM.
+    pub fn is_zero_copy(&self) -> bool {
+        matches!(&self.state, State::Serving(serving) if serving.zero_copy)
     }
 
     /// Looks, a second after the last time, whether it should have received something.

@@ -24,6 +24,7 @@ use crate::{
     answer::{Outcome, Transport},
     counters::{Counters, DropReason, add},
     guard::OwnAddresses,
+    privilege,
     service::{self, Service, State},
     sys,
     wire::frame::{FrameError, Request},
@@ -100,6 +101,8 @@ pub struct Observed {
     pub stuck: AtomicBool,
     /// The driver takes no frames to receive into, as of the last time the worker was idle.
     pub unfilled: AtomicBool,
+    /// The driver has to be woken in the way that takes a capability, as of the same time.
+    pub wants_nudge: AtomicBool,
 }
 
 impl Observed {
@@ -113,6 +116,7 @@ impl Observed {
             busy_poll_given_up: AtomicBool::new(false),
             stuck: AtomicBool::new(false),
             unfilled: AtomicBool::new(false),
+            wants_nudge: AtomicBool::new(false),
         }
     }
 
@@ -165,6 +169,7 @@ impl Worker {
             .spawn({
                 let (observed, stop, interface) = (Arc::clone(observed), Arc::clone(&stop), interface.to_owned());
                 move || {
+                    privilege::drop_all();
                     observed.thread.store(sys::thread_id(), Relaxed);
                     // The receiver waits for exactly this message.
                     let _ = pinned.send(core_affinity::set_for_current(core_affinity::CoreId { id: placement.cpu }));
@@ -233,6 +238,7 @@ fn run(interface: &str, mut socket: Socket, mut handler: Handler, observed: &Obs
                 None => IDLE,
             });
             observed.unfilled.store(socket.is_unfilled(), Relaxed);
+            observed.wants_nudge.store(socket.wants_nudge(), Relaxed);
             continue;
         }
         observed.counters.batch(exchange.received, exchange.sent);

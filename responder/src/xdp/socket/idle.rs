@@ -44,28 +44,26 @@ impl Socket {
         let timeout_ms = i32::try_from((timeout - busy_poll).as_millis()).unwrap_or(i32::MAX);
         // A failed poll is a socket whose device has gone; the worker's next look at its stop flag is all that can be done.
         let arrived = self.rx.poll(timeout_ms);
-        if self.zero_copy && !matches!(arrived, Ok(true)) && (self.fill.needs_wakeup() || self.is_unfilled()) {
-            self.nudge();
+        if self.busy_poll.is_some() && !matches!(arrived, Ok(true)) && self.is_asleep() {
+            self.poll_nic();
         }
+    }
+
+    /// Whether poll(2) has not woken a driver that should look at the fill ring, and only running its NAPI is left. Some drivers' wake-up
+    /// reaches the TX queue's interrupt alone, so that a NIC whose RX queue has an interrupt of its own would never begin to receive. Without busy
+    /// polling that takes a capability, which the control thread has and a worker has not.
+    pub fn wants_nudge(&mut self) -> bool {
+        self.busy_poll.is_none() && self.is_asleep()
+    }
+
+    fn is_asleep(&mut self) -> bool {
+        self.zero_copy && (self.fill.needs_wakeup() || self.is_unfilled())
     }
 
     /// Whether the driver has no frame to receive into, though the fill ring has some. In copy mode it needs none.
     pub fn is_unfilled(&mut self) -> bool {
         let (taken, arrived) = (self.fill.nb_free_exact(), self.rx.nb_avail_exact());
         self.zero_copy && watch::is_unfilled(self.ring_frames, taken, self.in_flight, arrived)
-    }
-
-    /// Runs the queue's NAPI once, busy polling or not: this has the driver look at the fill ring. Some drivers' wake-up reaches the
-    /// TX queue's interrupt alone, so that a NIC whose RX queue has an interrupt of its own would never begin to receive.
-    fn nudge(&self) {
-        if self.busy_poll.is_some() {
-            return self.poll_nic();
-        }
-        // Without the capability to do so the wake-up has to be enough.
-        if sys::set_busy_poll(self.fd(), true).is_ok() {
-            self.poll_nic();
-            let _ = sys::set_busy_poll(self.fd(), false);
-        }
     }
 
     /// Ends busy polling, and returns whether it was on. From then on interrupts drive the queue.
