@@ -113,6 +113,9 @@ pub struct Serve {
     /// `xdp` is the bypass with the kernel path beside it, `socket` the kernel path alone [default: xdp].
     #[arg(long, value_enum)]
     pub io: Option<Io>,
+    /// `per-cpu`: each CPU reads a kernel socket of its own. `shared`: all read one, which is slower and there to measure by how much [default: per-cpu].
+    #[arg(long, value_enum)]
+    pub sockets: Option<Sockets>,
     /// How the XDP program is attached [default: auto]. `auto` takes the driver's native mode and falls back to generic with a warning.
     #[arg(long, value_enum)]
     pub xdp_mode: Option<XdpMode>,
@@ -232,6 +235,15 @@ pub enum Io {
     Xdp,
     /// Kernel sockets alone.
     Socket,
+}
+
+/// How the threads of the kernel path share an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Sockets {
+    /// One socket per thread, which gets what its CPU takes in.
+    PerCpu,
+    /// One socket for all threads.
+    Shared,
 }
 
 /// How the XDP program is attached.

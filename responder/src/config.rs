@@ -20,8 +20,9 @@ pub use settings::DNS_PORT;
 use settings::{Choice, Settings};
 
 use crate::{
-    cli::{DEFAULT_CONTROL, Io, Sandbox, Serve, ServiceKind, Switch, XdpMode},
+    cli::{DEFAULT_CONTROL, Io, Sandbox, Serve, ServiceKind, Sockets, Switch, XdpMode},
     guard::cookie::Secrets,
+    kernel::tcp,
     service::Rules,
     xdp::{
         socket::{self, ZeroCopy},
@@ -45,6 +46,8 @@ pub struct Config {
     pub cpus: Option<Vec<usize>>,
     /// Which path packets take.
     pub io: Io,
+    /// How the threads of the kernel path share an address.
+    pub sockets: Sockets,
     /// How the XDP program is attached.
     pub xdp_mode: XdpMode,
     /// Whether zero-copy is asked for.
@@ -69,6 +72,8 @@ pub struct Config {
     pub sandbox: Sandbox,
     /// Whether the XDP program logs.
     pub log_steering: bool,
+    /// What bounds TCP.
+    pub tcp: tcp::Limits,
     /// Who is answered and how.
     pub rules: Rules,
     /// What was typed, so that the file can be read again.
@@ -97,6 +102,7 @@ impl Config {
             ("queues", self.queues != now.queues),
             ("cpus", self.cpus != now.cpus),
             ("io", self.io != now.io),
+            ("sockets", self.sockets != now.sockets),
             ("xdp_mode", self.xdp_mode != now.xdp_mode),
             ("zero_copy", self.zero_copy != now.zero_copy),
             ("service", self.service != now.service),
@@ -108,6 +114,7 @@ impl Config {
             ("metrics", self.metrics != now.metrics),
             ("user", self.user != now.user),
             ("sandbox", self.sandbox != now.sandbox),
+            ("tcp", self.tcp != now.tcp),
             ("log_steering", self.log_steering != now.log_steering),
         ];
         changed.iter().filter(|(_, is_changed)| *is_changed).map(|(key, _)| (*key).to_owned()).collect()
@@ -151,6 +158,7 @@ impl Config {
             queues: settings.queues.and_then(Choice::list),
             cpus: settings.cpus.and_then(Choice::list),
             io,
+            sockets: settings.sockets.unwrap_or(Sockets::PerCpu),
             xdp_mode: settings.xdp_mode.unwrap_or(XdpMode::Auto),
             zero_copy: settings.zero_copy.unwrap_or(ZeroCopy::Auto),
             service,
@@ -163,6 +171,7 @@ impl Config {
             user: settings.user,
             sandbox: settings.sandbox.unwrap_or(Sandbox::On),
             log_steering: settings.log_steering.unwrap_or(false),
+            tcp: settings.tcp.unwrap_or_default(),
             rules: settings.rules.unwrap_or_default(),
             flags: flags.clone(),
             secrets,

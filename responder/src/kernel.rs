@@ -5,7 +5,7 @@
 //! Sockets are bound per address, so that a reply leaves from the address that was asked; on a wildcard address the kernel says for
 //! each packet which one that was. Sockets come and go as addresses do.
 
-mod tcp;
+pub mod tcp;
 mod udp;
 
 use std::{collections::BTreeMap, io, net::SocketAddr, rc::Rc};
@@ -14,6 +14,7 @@ use anyhow::{Result, anyhow};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use crate::{
+    cli::Sockets,
     control::status,
     counters::Counters,
     guard::AddressList,
@@ -26,12 +27,34 @@ pub struct KernelPath {
     service: Service,
     rules: Latest<Rules>,
     own: AddressList,
-    cpus: Vec<usize>,
-    mtu: u32,
+    options: Options,
     listening: BTreeMap<SocketAddr, Listening>,
     /// What UDP counted at addresses that are no longer served: a total never goes back.
     udp_past: status::Path,
     tcp: Rc<tcp::Shared>,
+}
+
+/// How sockets are made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Each address gets one UDP thread for each of these.
+    pub cpus: Vec<usize>,
+    /// Whether each of the threads has a socket of its own.
+    pub sockets: Sockets,
+    /// No UDP reply is larger than fits this.
+    pub mtu: u32,
+    /// What bounds TCP.
+    pub tcp: tcp::Limits,
+    /// Sockets are bound beside those of another server, which is to end.
+    pub takes_over: bool,
+}
+
+impl Options {
+    /// Our sockets share their port among themselves. Had another program bound it in the same way, it would take a part of our queries and nobody
+    /// would notice; so first it is bound alone.
+    fn check_free(&self, address: SocketAddr, protocol: Protocol) -> Result<()> {
+        if self.takes_over { Ok(()) } else { bind(address, protocol, Sharing::Nobody).map(drop) }
+    }
 }
 
 /// What serves one address.
@@ -41,11 +64,12 @@ struct Listening {
 }
 
 impl KernelPath {
-    /// A path with no sockets yet. Each address gets one UDP socket for each of `cpus`; no UDP reply is larger than fits `mtu`.
+    /// A path with no sockets yet.
     #[must_use]
-    pub fn new(service: Service, rules: Latest<Rules>, own: AddressList, cpus: Vec<usize>, mtu: u32) -> Self {
-        let tcp = Rc::new(tcp::Shared::new(service.clone(), State::new(&rules, 1, mtu)));
-        Self { service, rules, own, cpus, mtu, listening: BTreeMap::new(), udp_past: status::Path::default(), tcp }
+    pub fn new(service: Service, rules: Latest<Rules>, own: AddressList, options: Options) -> Self {
+        let state = State::new(&rules, 1, options.mtu);
+        let tcp = Rc::new(tcp::Shared::new(service.clone(), state, options.tcp));
+        Self { service, rules, own, options, listening: BTreeMap::new(), udp_past: status::Path::default(), tcp }
     }
 
     /// Looks for what has been replaced, for TCP and for sockets that are yet to come; those that are there do so by themselves.
@@ -59,9 +83,9 @@ impl KernelPath {
         if self.listening.contains_key(&address) {
             return Ok(());
         }
-        let tcp = tcp::Listener::start(address, &self.tcp)?;
-        let state = || State::new(&self.rules, self.cpus.len(), self.mtu);
-        let udp = udp::Listener::start(address, &self.cpus, &self.service, state, &self.own)?;
+        let tcp = tcp::Listener::start(address, &self.options, &self.tcp)?;
+        let state = || State::new(&self.rules, self.options.cpus.len(), self.options.mtu);
+        let udp = udp::Listener::start(address, &self.options, &self.service, state, &self.own)?;
         self.listening.insert(address, Listening { udp, _tcp: tcp });
         Ok(())
     }
@@ -115,8 +139,8 @@ fn add(path: &mut status::Path, counters: &Counters) {
 enum Sharing {
     /// Nobody else may have it. For TCP, connections that an earlier process left behind do not count.
     Nobody,
-    /// Each of our threads binds it, and the kernel chooses between them.
-    OwnThreads,
+    /// Each of our threads binds it, and a server that takes over from us, and the kernel chooses between them.
+    Ours,
 }
 
 /// Makes a socket that may be bound before its address exists, and says what to do when it cannot be bound.
@@ -132,7 +156,7 @@ fn bind(address: SocketAddr, protocol: Protocol, sharing: Sharing) -> Result<Soc
             socket.set_freebind_v4(true)?;
         }
         socket.set_reuse_address(is_tcp)?;
-        socket.set_reuse_port(sharing == Sharing::OwnThreads)?;
+        socket.set_reuse_port(sharing == Sharing::Ours)?;
         socket.bind(&address.into())?;
         Ok(socket)
     };

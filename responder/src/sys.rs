@@ -3,6 +3,7 @@
 //! One of the two unsafe islands of this crate. Everything public here is safe to call with any argument.
 #![allow(unsafe_code, reason = "this is the island for system calls")]
 
+mod datagrams;
 mod ethtool;
 
 use std::{
@@ -14,8 +15,9 @@ use libc::{c_int, c_void};
 use nix::sys::socket::{MsgFlags, recv};
 use serde::{Deserialize, Serialize};
 
-pub use self::ethtool::{
-    Flow, HashFields, Rings, hash_fields, merges_in_hardware, merges_in_kernel, rings, set_hash_fields,
+pub use self::{
+    datagrams::Datagrams,
+    ethtool::{Flow, HashFields, Rings, hash_fields, merges_in_hardware, merges_in_kernel, rings, set_hash_fields},
 };
 
 /// `XDP_MAX_TX_SKB_BUDGET` of linux/if_xdp.h, Linux 6.17 and later.
@@ -244,6 +246,11 @@ pub fn ignore_path_mtu(socket: impl AsFd, ipv6: bool) -> io::Result<()> {
         (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_OMIT)
     };
     set_option(socket.as_fd(), level, name, &omit.cast_unsigned())
+}
+
+/// Lets so many clients send data with the packet that opens a TCP connection (RFC 7413), where the system has that on for servers.
+pub fn set_tcp_fast_open(socket: impl AsFd, waiting: u32) -> io::Result<()> {
+    set_option(socket.as_fd(), libc::IPPROTO_TCP, libc::TCP_FASTOPEN, &waiting)
 }
 
 /// Types that any bytes the kernel writes are a value of.

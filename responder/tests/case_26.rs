@@ -13,6 +13,7 @@ use std::{
 use etherparse::{PacketBuilder, SlicedPacket, TransportSlice};
 use responder::{
     answer::policy::{AnyPolicy, Cookies, Identifier, Order, Policy},
+    cli::Sockets,
     counters::Counters,
     guard::{
         AddressList,
@@ -20,7 +21,7 @@ use responder::{
         cookie::Secrets,
         rrl::Settings,
     },
-    kernel::KernelPath,
+    kernel::{KernelPath, Options, tcp::Limits},
     latest::Latest,
     service::{Rules, Service, State},
     xdp::worker::Handler,
@@ -175,7 +176,14 @@ fn case_26_rules_act_on_the_bypass_on_udp_sockets_and_on_tcp() {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             tokio::task::LocalSet::new().block_on(&runtime, async move {
                 let cpu = core_affinity::get_core_ids().unwrap()[0].id;
-                let mut path = KernelPath::new(service, rules, own, vec![cpu], MTU);
+                let options = Options {
+                    cpus: vec![cpu],
+                    sockets: Sockets::PerCpu,
+                    mtu: MTU,
+                    tcp: Limits::default(),
+                    takes_over: false,
+                };
+                let mut path = KernelPath::new(service, rules, own, options);
                 let address = free();
                 path.add(address).unwrap();
                 ready.send(address).unwrap();

@@ -8,7 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use responder::{control::status, guard::AddressList, kernel::KernelPath, latest::Latest, service::Service};
+use responder::{
+    cli::Sockets,
+    control::status,
+    guard::AddressList,
+    kernel::{KernelPath, Options, tcp::Limits},
+    latest::Latest,
+    service::Service,
+};
 
 const WITHIN: Duration = Duration::from_secs(5);
 
@@ -22,16 +29,16 @@ struct Running {
 
 impl Running {
     fn start(service: Service, own: &AddressList) -> Self {
-        Self::start_on(core_affinity::get_core_ids().unwrap().iter().map(|core| core.id).collect(), service, own)
+        Self::start_with(options(), service, own)
     }
 
-    fn start_on(cpus: Vec<usize>, service: Service, own: &AddressList) -> Self {
+    fn start_with(options: Options, service: Service, own: &AddressList) -> Self {
         let (orders, mut inbox) = tokio::sync::mpsc::unbounded_channel::<Order>();
         let own = own.clone();
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             tokio::task::LocalSet::new().block_on(&runtime, async move {
-                let mut path = KernelPath::new(service, Latest::default(), own, cpus, 65_536);
+                let mut path = KernelPath::new(service, Latest::default(), own, options);
                 while let Some(order) = inbox.recv().await {
                     order(&mut path);
                 }
@@ -70,6 +77,11 @@ impl Drop for Running {
         let ended = self.thread.take().unwrap().join();
         assert!(std::thread::panicking() || ended.is_ok());
     }
+}
+
+fn options() -> Options {
+    let cpus = core_affinity::get_core_ids().unwrap().iter().map(|core| core.id).collect();
+    Options { cpus, sockets: Sockets::PerCpu, mtu: 65_536, tcp: Limits::default(), takes_over: false }
 }
 
 /// An address whose port is free for UDP and TCP.
@@ -338,7 +350,98 @@ fn a_port_in_use_is_named_with_the_way_to_find_out_by_whom() {
 
 #[test]
 fn a_cpu_that_does_not_exist_is_named() {
-    let running = Running::start_on(vec![0, 1023], Service::Sink, &AddressList::default());
+    let running =
+        Running::start_with(Options { cpus: vec![0, 1023], ..options() }, Service::Sink, &AddressList::default());
     let error = running.add(free("127.0.0.1")).unwrap_err();
     assert_eq!(error, "CPU 1023 does not exist or is not allowed here");
+}
+
+#[test]
+fn sockets_can_be_shared_by_all_threads() {
+    let shared = Options { sockets: Sockets::Shared, ..options() };
+    let cpus = shared.cpus.len();
+    let running = Running::start_with(shared, Service::Echo, &AddressList::default());
+    let address = free("127.0.0.1");
+    running.add(address).unwrap();
+    for number in 0..100u8 {
+        asks_udp(&udp_client(address), &[number; 20]);
+    }
+    running.udp_answers(100);
+    assert_eq!(running.status().udp_workers.len(), cpus);
+    running.with(move |path| path.remove(address));
+    UdpSocket::bind(address).expect("the port is free again");
+}
+
+/// The kernel gives each new query to the one or the other while both are there; what the first has got it answers before it goes.
+#[test]
+fn a_server_takes_over_and_no_query_is_lost() {
+    let address = free("127.0.0.1");
+    for wildcard in [false, true] {
+        let listen = if wildcard { SocketAddr::from(([0, 0, 0, 0], address.port())) } else { address };
+        let first = Running::start(Service::Echo, &AddressList::default());
+        first.add(listen).unwrap();
+        assert!(first.add(listen).is_ok());
+        let refused = Running::start(Service::Echo, &AddressList::default()).add(listen).unwrap_err();
+        assert!(refused.contains("another program has this port"), "{refused}");
+        let clients: Vec<UdpSocket> = (0..16).map(|_| udp_client(address)).collect();
+        for round in 0..10 {
+            let second =
+                Running::start_with(Options { takes_over: true, ..options() }, Service::Echo, &AddressList::default());
+            if round > 0 {
+                second.add(listen).unwrap();
+            }
+            // They wait in the sockets of whoever got them while the others end.
+            for client in &clients {
+                client.send(b"query").unwrap();
+            }
+            if round > 0 {
+                second.with(move |path| path.remove(listen));
+            }
+            for client in &clients {
+                let mut reply = [0; 16];
+                assert_eq!(client.recv(&mut reply).unwrap(), 5, "round {round}, wildcard {wildcard}");
+            }
+            let mut stream = tcp_client(address);
+            stream.write_all(&framed(b"query")).unwrap();
+            let mut reply = [0; 7];
+            stream.read_exact(&mut reply).unwrap();
+        }
+    }
+}
+
+/// Each has its place until another has more use for it; memory is bounded by places, not by clients.
+#[test]
+fn ten_thousand_idle_connections_take_little_and_others_are_served() {
+    const CLIENTS: u16 = 10_000;
+    // Half of a connection is in this process.
+    let limits = Limits { connections: 2000, ..Limits::default() };
+    Limits { connections: usize::from(CLIENTS) + limits.connections, ..limits }.allow().unwrap();
+    let running = Running::start_with(Options { tcp: limits, ..options() }, Service::Echo, &AddressList::default());
+    let address = free("0.0.0.0");
+    running.add(address).unwrap();
+    let before = resident_kib();
+    let clients: Vec<TcpStream> = (0..CLIENTS)
+        .map(|number| {
+            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+            // One client has few connections.
+            let [high, low] = (number / 8).to_be_bytes();
+            socket.bind(&SocketAddr::from(([127, 1, high, low], 0)).into()).unwrap();
+            socket.connect(&SocketAddr::from(([127, 0, 0, 1], address.port())).into()).unwrap();
+            socket.into()
+        })
+        .collect();
+    let mut client = tcp_client((IpAddr::from([127, 0, 0, 1]), address.port()).into());
+    client.write_all(&framed(b"still there?")).unwrap();
+    let mut reply = [0; 14];
+    client.read_exact(&mut reply).unwrap();
+    asks_udp(&udp_client((IpAddr::from([127, 0, 0, 1]), address.port()).into()), b"and you?");
+    let taken = resident_kib().saturating_sub(before);
+    assert!(taken < 16_384, "{taken} KiB");
+    drop(clients);
+}
+
+fn resident_kib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }

@@ -34,7 +34,7 @@ use crate::{
     },
     guard::AddressList,
     interface::{Interface, Monitor},
-    kernel::KernelPath,
+    kernel::{KernelPath, Options},
     latest::Latest,
     privilege::{self, Privileges},
     service::{Rules, Service, State},
@@ -203,7 +203,9 @@ impl<'a> Server<'a> {
         let rules = Latest::new(config.rules.clone());
         // Which interface a socket's replies leave by is the kernel's choice.
         let mtu = interfaces.iter().map(|interface| interface.mtu).min().unwrap_or(u32::MAX);
-        let mut kernel = KernelPath::new(service.clone(), rules.clone(), own.clone(), cpus, mtu);
+        config.tcp.allow()?;
+        let options = Options { cpus, sockets: config.sockets, mtu, tcp: config.tcp, takes_over: false };
+        let mut kernel = KernelPath::new(service.clone(), rules.clone(), own.clone(), options);
         for address in served(config, interfaces) {
             kernel.add(address)?;
         }

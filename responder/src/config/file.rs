@@ -5,6 +5,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context, Result, anyhow};
@@ -15,7 +16,7 @@ use super::{
     section::{Problems, Section},
     settings::{self, Settings},
 };
-use crate::{guard::cookie::Secrets, zone::Source};
+use crate::{guard::cookie::Secrets, kernel::tcp::Limits, zone::Source};
 
 /// Reads the file at `path`. Paths in it are relative to its directory. Cookies are made with `secrets` where the file has none.
 pub(super) fn read(path: &Path, secrets: &Secrets) -> Result<Settings> {
@@ -53,6 +54,7 @@ fn parse(text: &str, directory: &Path, secrets: &Secrets, problems: &mut Problem
         queues: file.text("queues", settings::queues),
         cpus: file.text("cpus", settings::cpus),
         io: file.choice("io"),
+        sockets: file.choice("sockets"),
         xdp_mode: file.choice("xdp_mode"),
         zero_copy: file.choice("zero_copy"),
         service: file.choice("service"),
@@ -66,6 +68,7 @@ fn parse(text: &str, directory: &Path, secrets: &Secrets, problems: &mut Problem
         sandbox: file.choice("sandbox"),
         log_steering: file.boolean("log_steering"),
         zones: zones(&mut file, directory),
+        tcp: file.table("tcp").map(tcp),
         rules: Some(rules::read(&mut file, directory, secrets)),
     };
     file.end();
@@ -86,6 +89,19 @@ fn zones(file: &mut Section<'_, '_>, directory: &Path) -> Option<Vec<Source>> {
         Some(Source { file: directory.join(file), name })
     });
     Some(sources.collect())
+}
+
+/// `[tcp]`.
+fn tcp(mut section: Section<'_, '_>) -> Limits {
+    let default = Limits::default();
+    let count = |number: Option<u32>, default| number.map_or(default, |number| number as usize);
+    let limits = Limits {
+        idle: section.number("idle_timeout", 1..3601).map_or(default.idle, |s| Duration::from_secs(s.into())),
+        connections: count(section.number("connections", 1..1_000_001), default.connections),
+        per_client: count(section.number("connections_per_client", 1..1_000_001), default.per_client),
+    };
+    section.end();
+    limits
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::{
-    cli::{Io, Sandbox, Serve, ServiceKind, Switch, XdpMode},
+    cli::{Io, Sandbox, Serve, ServiceKind, Sockets, Switch, XdpMode},
+    kernel::tcp,
     service::Rules,
     xdp::{socket::ZeroCopy, steering::VlanTag},
     zone::Source,
@@ -27,6 +28,7 @@ pub(super) struct Settings {
     pub(super) queues: Option<Choice<u32>>,
     pub(super) cpus: Option<Choice<usize>>,
     pub(super) io: Option<Io>,
+    pub(super) sockets: Option<Sockets>,
     pub(super) xdp_mode: Option<XdpMode>,
     pub(super) zero_copy: Option<ZeroCopy>,
     pub(super) service: Option<ServiceKind>,
@@ -40,6 +42,7 @@ pub(super) struct Settings {
     pub(super) sandbox: Option<Sandbox>,
     pub(super) log_steering: Option<bool>,
     /// For these there are no flags.
+    pub(super) tcp: Option<tcp::Limits>,
     pub(super) rules: Option<Rules>,
 }
 
@@ -78,6 +81,7 @@ impl Settings {
             queues: one("--queues", &flags.queues, queues)?,
             cpus: one("--cpus", &flags.cpus, cpus)?,
             io: flags.io,
+            sockets: flags.sockets,
             xdp_mode: flags.xdp_mode,
             zero_copy: flags.zero_copy,
             service: flags.service,
@@ -90,6 +94,7 @@ impl Settings {
             user: flags.user.clone(),
             sandbox: flags.sandbox,
             log_steering: flags.log_steering.then_some(true),
+            tcp: None,
             rules: None,
         })
     }
@@ -104,6 +109,7 @@ impl Settings {
             queues: self.queues.or(other.queues),
             cpus: self.cpus.or(other.cpus),
             io: self.io.or(other.io),
+            sockets: self.sockets.or(other.sockets),
             xdp_mode: self.xdp_mode.or(other.xdp_mode),
             zero_copy: self.zero_copy.or(other.zero_copy),
             service: self.service.or(other.service),
@@ -116,6 +122,7 @@ impl Settings {
             user: self.user.or(other.user),
             sandbox: self.sandbox.or(other.sandbox),
             log_steering: self.log_steering.or(other.log_steering),
+            tcp: self.tcp.or(other.tcp),
             rules: self.rules.or(other.rules),
         }
     }

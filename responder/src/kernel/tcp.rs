@@ -1,47 +1,85 @@
-//! DNS over TCP (RFC 7766, 9210): each message behind its length in two bytes, many on one connection, answered in the order they came.
+//! DNS over TCP (RFC 7766, 9210): each message behind its length in two bytes, many on one connection.
 //!
-//! Lives on the control thread: what comes by TCP is rare, and one slow client must not hold a worker. Every wait is bounded, and so is
-//! the number of connections, in all and per client; the connection that is over the limit is closed at once.
+//! Lives on the control thread: what comes by TCP is rare, and one slow client must not hold a worker. An answer is made as soon as its query is
+//! there, so none has to overtake another: those of one connection are in the order of the queries, and what was asked in one piece is answered in one.
+//!
+//! Every wait is bounded, and so are the connections, in all and per client. Where there are as many as may be, a new one has the place of the one
+//! that has been idle the longest; of a client that has its share the new one is closed. An idle connection holds no buffer.
 
 use std::{
     cell::{Cell, RefCell},
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     io,
     net::{IpAddr, Ipv6Addr, Shutdown, SocketAddr},
     rc::Rc,
     time::Duration,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use socket2::{Protocol, SockRef};
 use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt, BufReader},
+    io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
+    sync::Notify,
     task::JoinHandle,
-    time::timeout,
+    time::{Instant, timeout, timeout_at},
 };
 
-use super::Sharing;
+use super::{Options, Sharing};
 use crate::{
     answer::{Outcome, Transport},
     counters::{Counters, DropReason},
     guard::acl::Action,
     service::{self, Service, State},
+    sys,
 };
 
-/// RFC 7766 section 6.2.3 asks for seconds; a client that has nothing to say for this long is gone.
-const IDLE: Duration = Duration::from_secs(10);
-/// A message that has begun must end, and a reply must be taken, within this time.
+/// A message that has begun must end, and replies must be taken, within this time.
 const STEP: Duration = Duration::from_secs(5);
-/// Fewer than the 1024 descriptors that a process has by default.
-const CONNECTIONS_MAX: usize = 512;
-const CONNECTIONS_PER_CLIENT_MAX: usize = 32;
 const BACKLOG: i32 = 1024;
+/// Connections that may send data with their first packet before they are accepted (RFC 7413).
+const FAST_OPEN: u32 = 256;
+/// Descriptors for everything else: sockets of addresses and queues, maps, files being read.
+const DESCRIPTORS: usize = 512;
 /// The largest message that two bytes can announce.
 const MESSAGE_MAX: usize = 65_535;
 const LENGTH_LEN: usize = 2;
 /// Taken from a connection at once: a few pipelined queries.
 const READ: usize = 2048;
+/// Replies of more bytes are sent before further queries are answered.
+const WRITE: usize = 64 * 1024;
+
+/// What bounds connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// RFC 7766 section 6.2.3 asks for seconds; a client that has nothing to say for this long is gone.
+    pub idle: Duration,
+    /// Connections in all.
+    pub connections: usize,
+    /// Connections of one client.
+    pub per_client: usize,
+}
+
+impl Limits {
+    /// Has the system allow as many descriptors as connections may take, beside those that the server needs anyhow.
+    pub fn allow(&self) -> Result<()> {
+        let wanted = (self.connections + DESCRIPTORS) as u64;
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).context("cannot read the limit of open files")?;
+        ensure!(
+            wanted <= hard,
+            "{} connections ([tcp] connections) take {wanted} open files and the system allows {hard}: raise it (`ulimit -Hn`, LimitNOFILE= of the service) or lower them",
+            self.connections
+        );
+        setrlimit(Resource::RLIMIT_NOFILE, soft.max(wanted), hard).context("cannot raise the limit of open files")
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { idle: Duration::from_secs(10), connections: 512, per_client: 32 }
+    }
+}
 
 /// What all connections share; one thread has them all.
 pub(super) struct Shared {
@@ -49,17 +87,27 @@ pub(super) struct Shared {
     state: RefCell<State>,
     pub(super) counters: Counters,
     pub(super) accepted: Cell<u64>,
+    limits: Limits,
+    /// Where a message is answered.
+    room: RefCell<Vec<u8>>,
+    open: Cell<usize>,
     clients: RefCell<HashMap<IpAddr, usize>>,
+    /// Connections that wait for a message, by the time since when; the number tells those of one time apart. Each is told by this that it is to end.
+    idle: RefCell<BTreeMap<(Instant, u64), Rc<Notify>>>,
 }
 
 impl Shared {
-    pub(super) fn new(service: Service, state: State) -> Self {
+    pub(super) fn new(service: Service, state: State, limits: Limits) -> Self {
         Self {
             service: RefCell::new(service),
             state: RefCell::new(state),
             counters: Counters::default(),
             accepted: Cell::new(0),
+            limits,
+            room: RefCell::new(vec![0; MESSAGE_MAX]),
+            open: Cell::new(0),
             clients: RefCell::default(),
+            idle: RefCell::default(),
         }
     }
 
@@ -76,11 +124,29 @@ impl Shared {
         state.action(client) != Action::Drop
     }
 
-    /// Answers a message in place.
-    fn answer(&self, message: &mut [u8], length: usize, client: IpAddr) -> Outcome {
-        self.refresh();
-        let mut state = self.state.borrow_mut();
-        self.service.borrow().serve(&mut state, message, length, client, Transport::Tcp, &self.counters)
+    /// Answers a message, and puts the reply behind `replies`.
+    fn answer(&self, message: &[u8], client: IpAddr, replies: &mut Vec<u8>) -> Result<(), DropReason> {
+        if message.is_empty() {
+            return Err(DropReason::ShortMessage);
+        }
+        let mut room = self.room.borrow_mut();
+        room[..message.len()].copy_from_slice(message);
+        let (service, mut state) = (self.service.borrow(), self.state.borrow_mut());
+        match service.serve(&mut state, &mut room, message.len(), client, Transport::Tcp, &self.counters) {
+            Outcome::Reply(length) => {
+                // The room is no larger than what the prefix can say.
+                replies.extend_from_slice(&u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes());
+                replies.extend_from_slice(&room[..length]);
+                Ok(())
+            }
+            Outcome::Drop(reason) => Err(reason),
+        }
+    }
+
+    /// Has the connection end that has been idle the longest, if any is.
+    fn evict(&self) -> bool {
+        let longest = self.idle.borrow_mut().pop_first();
+        longest.inspect(|(_, end)| end.notify_one()).is_some()
     }
 }
 
@@ -92,8 +158,11 @@ pub(super) struct Listener {
 
 impl Listener {
     /// Listens on an address. Called on a `LocalSet`.
-    pub(super) fn start(address: SocketAddr, shared: &Rc<Shared>) -> Result<Self> {
-        let socket = super::bind(address, Protocol::TCP, Sharing::Nobody)?;
+    pub(super) fn start(address: SocketAddr, options: &Options, shared: &Rc<Shared>) -> Result<Self> {
+        options.check_free(address, Protocol::TCP)?;
+        let socket = super::bind(address, Protocol::TCP, Sharing::Ours)?;
+        // Where the system does not allow it there is none.
+        let _ = sys::set_tcp_fast_open(&socket, FAST_OPEN);
         let listen = || -> io::Result<TcpListener> {
             socket.listen(BACKLOG)?;
             socket.set_nonblocking(true)?;
@@ -119,10 +188,16 @@ impl Drop for Listener {
 
 async fn accept(listener: Rc<TcpListener>, shared: Rc<Shared>) {
     loop {
-        let Ok((stream, peer)) = listener.accept().await else {
-            // The client is gone again, or there are no descriptors left: either way, not a reason to spin.
-            tokio::time::sleep(Duration::from_millis(10)).await;
-            continue;
+        let (stream, peer) = match listener.accept().await {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // The client is gone again, or there are no descriptors left, of which an idle connection has one: either way, not a reason to spin.
+                if matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
+                    shared.evict();
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                continue;
+            }
         };
         if !shared.admits(peer.ip()) {
             shared.counters.batch(1, 0);
@@ -133,7 +208,7 @@ async fn accept(listener: Rc<TcpListener>, shared: Rc<Shared>) {
         shared.accepted.set(shared.accepted.get() + 1);
         tokio::task::spawn_local(async move {
             // An error is the end of this connection and of nothing else.
-            let _ = serve(stream, peer.ip(), &place.shared).await;
+            let _ = serve(stream, peer.ip(), &place).await;
         });
     }
 }
@@ -142,6 +217,8 @@ async fn accept(listener: Rc<TcpListener>, shared: Rc<Shared>) {
 struct Place {
     shared: Rc<Shared>,
     client: IpAddr,
+    number: u64,
+    end: Rc<Notify>,
 }
 
 impl Place {
@@ -152,18 +229,36 @@ impl Place {
             IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() & !u128::from(u64::MAX)).into(),
         };
         let mut clients = shared.clients.borrow_mut();
-        let total: usize = clients.values().sum();
         let mine = clients.get(&client).copied().unwrap_or(0);
-        if total >= CONNECTIONS_MAX || mine >= CONNECTIONS_PER_CLIENT_MAX {
+        let is_full = shared.open.get() >= shared.limits.connections;
+        if mine >= shared.limits.per_client || is_full && !shared.evict() {
             return None;
         }
         clients.insert(client, mine + 1);
-        Some(Self { shared: Rc::clone(shared), client })
+        shared.open.set(shared.open.get() + 1);
+        let number = shared.accepted.get();
+        Some(Self { shared: Rc::clone(shared), client, number, end: Rc::default() })
+    }
+
+    /// Waits for the next message to begin. False if none does, or if another connection has a better use for the place.
+    async fn begins(&self, stream: &TcpStream) -> bool {
+        let since = (Instant::now(), self.number);
+        self.shared.idle.borrow_mut().insert(since, Rc::clone(&self.end));
+        let idle = Idle { shared: &self.shared, since };
+        // It is only looked at, so that there need not be room for it yet.
+        let mut first = [0];
+        let begun = tokio::select! {
+            begun = timeout(self.shared.limits.idle, stream.peek(&mut first)) => matches!(begun, Ok(Ok(1))),
+            () = self.end.notified() => false,
+        };
+        drop(idle);
+        begun
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
+        self.shared.open.set(self.shared.open.get() - 1);
         let mut clients = self.shared.clients.borrow_mut();
         if let Some(count) = clients.get_mut(&self.client) {
             *count -= 1;
@@ -174,117 +269,71 @@ impl Drop for Place {
     }
 }
 
+/// Being one of the idle connections.
+struct Idle<'a> {
+    shared: &'a Shared,
+    since: (Instant, u64),
+}
+
+impl Drop for Idle<'_> {
+    fn drop(&mut self) {
+        self.shared.idle.borrow_mut().remove(&self.since);
+    }
+}
+
 /// Answers message after message until the client ends, errs or is too slow.
-async fn serve(stream: TcpStream, client: IpAddr, shared: &Shared) -> io::Result<()> {
-    // A reply is written whole: there is nothing to wait for.
+async fn serve(mut stream: TcpStream, client: IpAddr, place: &Place) -> io::Result<()> {
+    // Replies are written whole: there is nothing to wait for.
     stream.set_nodelay(true)?;
-    let mut stream = BufReader::with_capacity(READ, stream);
-    let mut buffer = vec![0; LENGTH_LEN + MESSAGE_MAX];
-    loop {
-        let first = timeout(IDLE, stream.read_u8()).await??;
-        let length = timeout(STEP, stream.read_u8()).await??;
-        let length = usize::from(u16::from_be_bytes([first, length]));
-        if length == 0 {
-            shared.counters.batch(1, 0);
-            shared.counters.dropped_one(DropReason::ShortMessage);
-            return Ok(());
-        }
-        timeout(STEP, stream.read_exact(&mut buffer[LENGTH_LEN..LENGTH_LEN + length])).await??;
-        // Own addresses are not looked for here: whoever has completed a handshake is where it says, and TCP has no port 0.
-        let outcome = shared.answer(&mut buffer[LENGTH_LEN..], length, client);
-        match outcome {
-            Outcome::Reply(length) => {
-                let prefix = u16::try_from(length).map_err(io::Error::other)?.to_be_bytes();
-                buffer[..LENGTH_LEN].copy_from_slice(&prefix);
-                shared.counters.batch(1, 1);
-                timeout(STEP, stream.write_all(&buffer[..LENGTH_LEN + length])).await??;
-            }
-            Outcome::Drop(reason) => {
-                shared.counters.batch(1, 0);
-                shared.counters.dropped_one(reason);
+    while place.begins(&stream).await {
+        let (mut received, mut replies) = (Vec::new(), Vec::new());
+        let mut end_by = Instant::now() + STEP;
+        // Until there is no part of a message left.
+        loop {
+            received.reserve(READ);
+            if timeout_at(end_by, stream.read_buf(&mut received)).await?? == 0 {
                 return Ok(());
+            }
+            let (mut at, mut is_good) = (0, true);
+            place.shared.refresh();
+            while is_good && let Some(message) = first(&received[at..]) {
+                let answered = place.shared.answer(message, client, &mut replies);
+                place.shared.counters.batch(1, u32::from(answered.is_ok()));
+                if let Err(reason) = answered {
+                    place.shared.counters.dropped_one(reason);
+                    is_good = false;
+                }
+                at += LENGTH_LEN + message.len();
+                if replies.len() >= WRITE {
+                    timeout(STEP, stream.write_all(&replies)).await??;
+                    replies.clear();
+                }
+            }
+            if !replies.is_empty() {
+                timeout(STEP, stream.write_all(&replies)).await??;
+                replies.clear();
+            }
+            if !is_good {
+                return Ok(());
+            }
+            if at == received.len() {
+                break;
+            }
+            if at > 0 {
+                received.drain(..at);
+                end_by = Instant::now() + STEP;
             }
         }
     }
+    Ok(())
+}
+
+/// The first message of what has been received, if all of it is there.
+fn first(received: &[u8]) -> Option<&[u8]> {
+    let (length, rest) = received.split_first_chunk()?;
+    rest.get(..usize::from(u16::from_be_bytes(*length)))
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio::{task::LocalSet, time::Instant};
-
-    use super::*;
-    use crate::latest::Latest;
-
-    fn shared() -> Rc<Shared> {
-        Rc::new(Shared::new(Service::Echo, State::new(&Latest::default(), 1, 1500)))
-    }
-
-    async fn connected(shared: &Rc<Shared>) -> (TcpStream, Listener) {
-        let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = socket.local_addr().unwrap();
-        let listener = Listener::new(socket, shared);
-        (TcpStream::connect(address).await.unwrap(), listener)
-    }
-
-    fn open(shared: &Shared) -> usize {
-        shared.clients.borrow().values().sum()
-    }
-
-    /// Time stands still while the runtime has work and jumps to the next deadline when it has none.
-    fn run(test: impl Future<Output = ()>) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-        LocalSet::new().block_on(&runtime, test);
-    }
-
-    #[test]
-    fn a_client_that_says_nothing_more_is_let_go() {
-        run(async {
-            for (beginning, within) in [(&b""[..], IDLE), (b"\0", STEP), (b"\0\x10half", STEP)] {
-                let shared = shared();
-                let (mut client, _listener) = connected(&shared).await;
-                client.write_all(beginning).await.unwrap();
-                let start = Instant::now();
-                assert_eq!(client.read(&mut [0; 16]).await.unwrap(), 0, "{beginning:?}");
-                assert_eq!(start.elapsed().as_secs(), within.as_secs(), "{beginning:?}");
-                assert_eq!(open(&shared), 0);
-            }
-        });
-    }
-
-    #[test]
-    fn a_client_that_never_reads_is_let_go() {
-        run(async {
-            let shared = shared();
-            let (mut client, _listener) = connected(&shared).await;
-            let message = vec![0xff; LENGTH_LEN + MESSAGE_MAX];
-            let mut taken = 0;
-            while client.write_all(&message).await.is_ok() {
-                taken += 1;
-                assert!(taken < 1000, "64 MiB taken and none of it read back");
-            }
-            assert_eq!(open(&shared), 0);
-        });
-    }
-
-    #[test]
-    fn one_client_cannot_take_all_places() {
-        let shared = shared();
-        let take = |address: &str| Place::take(&shared, address.parse().unwrap());
-        let mut greedy: Vec<Place> = (0..100).filter_map(|host| take(&format!("2001:db8::{host}"))).collect();
-        assert_eq!(greedy.len(), CONNECTIONS_PER_CLIENT_MAX, "one network is one client");
-        let other = take("2001:db8:0:1::1");
-        assert!(other.is_some(), "another network is another");
-        greedy.pop();
-        greedy.extend(take("2001:db8::1"));
-        assert_eq!(greedy.len(), CONNECTIONS_PER_CLIENT_MAX, "what is given back can be taken again");
-        drop((greedy, other));
-        assert!(shared.clients.borrow().is_empty());
-    }
-
-    #[test]
-    fn all_clients_together_are_bounded() {
-        let shared = shared();
-        let places: Vec<Place> = (0..2000u32).filter_map(|n| Place::take(&shared, n.to_be_bytes().into())).collect();
-        assert_eq!((places.len(), open(&shared)), (CONNECTIONS_MAX, CONNECTIONS_MAX));
-    }
-}
+#[path = "tcp_tests.rs"]
+mod tests;
