@@ -75,8 +75,9 @@ pub fn begin(config: &Config) -> Result<()> {
                 .with_context(|| format!("cannot take {capability} from the bounding set"))?;
         }
     }
-    if let Some(user) = user.filter(|user| user.uid != geteuid()) {
-        make_directory(&config.control, &user)?;
+    let user = user.filter(|user| user.uid != geteuid());
+    make_directory(&config.control, user.as_ref())?;
+    if let Some(user) = user {
         become_user(&user)?;
     }
     keep(&kept).context("cannot give up capabilities")?;
@@ -132,14 +133,14 @@ pub fn explain(error: anyhow::Error) -> anyhow::Error {
     ))
 }
 
-/// The directory of the control socket is made if it is not there, since the user could not make it.
-fn make_directory(control: &Path, user: &User) -> Result<()> {
+/// The directory of the control socket is made if it is not there, for a user who could not make it.
+fn make_directory(control: &Path, user: Option<&User>) -> Result<()> {
     let Some(directory) = control.parent().filter(|directory| !directory.as_os_str().is_empty() && !directory.exists())
     else {
         return Ok(());
     };
     fs::create_dir(directory)
-        .and_then(|()| Ok(chown(directory, Some(user.uid), Some(user.gid))?))
+        .and_then(|()| Ok(chown(directory, user.map(|user| user.uid), user.map(|user| user.gid))?))
         .with_context(|| format!("cannot make {} for the control socket", directory.display()))
 }
 
