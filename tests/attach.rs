@@ -14,7 +14,9 @@ fn settings(mode: AttachMode) -> Settings {
 }
 
 fn attach((name, index): (&str, u32), mode: AttachMode) -> anyhow::Result<Steering> {
-    Steering::attach(name, index, &settings(mode))
+    let mut steering = Steering::load(&settings(mode))?;
+    steering.attach(name, index, &settings(mode))?;
+    Ok(steering)
 }
 
 fn refusal(interface: (&str, u32), mode: AttachMode) -> String {

@@ -16,6 +16,8 @@ pub mod map {
     pub const SERVED_VLANS: &str = "SERVED_VLANS";
     /// Per-CPU array, [`Verdict`](crate::Verdict) -> frames.
     pub const VERDICTS: &str = "VERDICTS";
+    /// The section of globals that may change, which is one: a `u64`, [`mac_key`](crate::mac_key), the MAC address that frames must be sent to.
+    pub const MAC: &str = ".bss";
     /// Hash of the `observe` program, [`Seen`](crate::Seen) -> replies.
     pub const SEEN: &str = "SEEN";
 }
@@ -24,8 +26,6 @@ pub mod map {
 pub mod global {
     /// `[u16; MAX_PORTS]`, host order: the UDP ports that are served; 0 marks an unused entry.
     pub const PORTS: &str = "PORTS";
-    /// `u64`, [`mac_key`](crate::mac_key): the MAC address that frames must be sent to.
-    pub const MAC: &str = "MAC";
     /// `u8`: the level of aya-log. 0 lets the verifier delete all logging.
     pub const LOG_LEVEL: &str = "AYA_LOG_LEVEL";
 }

@@ -13,7 +13,7 @@
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
 #![expect(unsafe_code, reason = "packets, map values and the loader's symbols are reached by raw pointers and names")]
 
-use core::hint::black_box;
+use core::{cell::UnsafeCell, hint::black_box};
 
 use aya_ebpf::{
     Global,
@@ -59,8 +59,22 @@ static LOG_BUDGET: PerCpuArray<LogBudget> = PerCpuArray::with_max_entries(1, 0);
 #[unsafe(no_mangle)]
 static PORTS: [Global<u16>; MAX_PORTS] = [const { Global::new(0) }; MAX_PORTS];
 
+/// The MAC address that frames must be sent to, which user space may change: it is in a section that can be written, where a plain static is not.
+struct Mac(UnsafeCell<u64>);
+
+// SAFETY: the program only reads it, 8 aligned bytes at once, and user space writes them at once.
+unsafe impl Sync for Mac {}
+
+impl Mac {
+    #[inline(always)]
+    fn load(&self) -> u64 {
+        // SAFETY: the cell is a static's; volatile, since user space changes it.
+        unsafe { self.0.get().read_volatile() }
+    }
+}
+
 #[unsafe(no_mangle)]
-static MAC: Global<u64> = Global::new(0);
+static MAC: Mac = Mac(UnsafeCell::new(0));
 
 #[xdp]
 fn classify(ctx: XdpContext) -> u32 {

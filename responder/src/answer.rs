@@ -216,7 +216,7 @@ fn otherwise(zones: &Zones, mut reply: Reply<'_>, hashes: &[u64]) -> Outcome {
         },
         Found::Cut(node) => match node.answer(ANY_OTHER) {
             Some(referral) => (referral, length - node.name().len()),
-            None => return reply.not_ready(),
+            None => return reply.unavailable(),
         },
         Found::Dname(node) => return follow::rewrite(zones, reply, node),
         Found::NoName(zone) => return reply.no_name(zones, zone),
@@ -330,7 +330,7 @@ impl<'a> Reply<'a> {
 
     /// The zone's SOA in the authority section.
     fn negative(self, zones: &Zones, zone: usize, rcode: Rcode) -> Outcome {
-        let Some(zone) = zones.zones.get(zone) else { return self.not_ready() };
+        let Some(zone) = zones.zones.get(zone) else { return self.unavailable() };
         let start = self.query.question_end;
         let end = start + zone.soa.len();
         if end + self.opt_len() > self.limit {

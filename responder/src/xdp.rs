@@ -3,6 +3,9 @@
 //! Order matters. At start the program is attached with an empty XSKMAP, whose empty slots pass everything to the kernel path, then
 //! sockets and workers come up, and only then are the slots set. At the end the slots are cleared first. So at no moment is a
 //! frame steered to a queue that nobody serves. The attachment is a link that this process holds: it goes when the process goes.
+//!
+//! A bypass can leave its interface and join it again, as it does when the interface has gone and come back or has other channels. Meanwhile the kernel
+//! path answers, and what was counted stays.
 
 pub mod nic;
 pub mod queue;
@@ -45,8 +48,14 @@ pub struct Bypass {
     pub queues: Vec<Queue>,
     /// Receive queues that have no worker, and why.
     pub unserved: Vec<Unserved>,
-    /// The XDP program.
-    steering: Steering,
+    /// The XDP program: once loaded it stays so, since loading another takes capabilities that are given up.
+    steering: Option<Steering>,
+    /// It is attached, or is about to be.
+    joined: bool,
+    /// The interface's receive queues when it was joined.
+    present: u32,
+    /// What must happen before it can be joined again.
+    waits_for: Option<String>,
     /// VLANs are served beside those of the interface's VLAN devices.
     tagged: bool,
     /// What is steered, as the XDP program has it.
@@ -71,6 +80,45 @@ impl Bypass {
         served: &[SocketAddr],
         handler: impl Fn(bool, usize) -> Handler,
     ) -> Result<Self> {
+        let mut bypass = Self {
+            interface,
+            queues: Vec::new(),
+            unserved: Vec::new(),
+            steering: None,
+            joined: false,
+            present: 0,
+            waits_for: None,
+            tagged: !config.vlans.is_empty(),
+            prefixes: Prefixes::default(),
+            next_look: Instant::now(),
+            follow: None,
+        };
+        bypass.join(config, served, handler)?;
+        Ok(bypass)
+    }
+
+    /// Attaches, binds a socket for each queue, and steers. Where that fails, the interface is left again.
+    pub fn join(
+        &mut self,
+        config: &Config,
+        served: &[SocketAddr],
+        handler: impl Fn(bool, usize) -> Handler,
+    ) -> Result<()> {
+        let joined = self.try_join(config, served, handler);
+        match &joined {
+            Ok(()) => self.waits_for = None,
+            Err(error) => self.leave(&format!("{error:#}")),
+        }
+        joined
+    }
+
+    fn try_join(
+        &mut self,
+        config: &Config,
+        served: &[SocketAddr],
+        handler: impl Fn(bool, usize) -> Handler,
+    ) -> Result<()> {
+        let interface = &self.interface;
         let name = interface.name.as_str();
         ensure!(
             interface.mtu <= socket::mtu_max(),
@@ -79,26 +127,32 @@ impl Bypass {
             socket::mtu_max(),
             socket::mtu_max()
         );
-        let mut steering = Steering::attach(name, interface.index, &settings(&interface, config, served))?;
+        let settings = settings(interface, config, served);
+        let steering = match &mut self.steering {
+            Some(steering) => steering,
+            None => {
+                let steering = self.steering.insert(Steering::load(&settings)?);
+                if config.log_steering {
+                    print_log(steering)?;
+                }
+                steering
+            }
+        };
+        self.joined = true;
+        steering.attach(name, interface.index, &settings)?;
         if let Some(fallback) = steering.fallback() {
             eprintln!("warning: {fallback}");
         }
-        let tagged = !config.vlans.is_empty();
-        if strips(&interface, tagged) {
-            warn_of_stripping(&interface);
+        if strips(interface, self.tagged) {
+            warn_of_stripping(interface);
         }
-        let prefixes = Prefixes::new(served, kernel_only(&interface));
-        for ((address, length), ports) in &prefixes.0 {
-            steering.serve(*address, *length, ports)?;
-        }
-        if config.log_steering {
-            print_log(&mut steering)?;
-        }
+        self.prefixes.become_these(Prefixes::new(served, kernel_only(interface)), steering)?;
         nic::wait_for_carrier(name)?;
 
         // Attaching can change the channels, so they are counted afterwards.
-        let present = nic::receive_queues(name);
-        let (served_queues, unserved) = choose(name, present, config.queues.as_deref())?;
+        self.present = nic::receive_queues(name);
+        let (served_queues, unserved) = choose(name, self.present, config.queues.as_deref())?;
+        self.unserved = unserved;
         let allowed = topology::allowed_cpus();
         let interrupts = topology::interrupts(name);
         let placements = topology::place(&served_queues, &allowed, config.cpus.as_deref(), &interrupts)?;
@@ -121,23 +175,53 @@ impl Bypass {
         };
         let cpus = allowed.iter().max().map_or(1, |last| last + 1);
         let workers = placements.len();
-        let mut queues = Vec::with_capacity(workers);
         for placement in placements {
-            queues.push(Queue::start(&interface, placement, options, handler(verify, workers), cpus)?);
+            let handler = handler(verify, workers);
+            match self.queues.iter_mut().find(|queue| queue.placement.queue == placement.queue) {
+                Some(queue) => queue.join(interface, placement, options, handler)?,
+                None => self.queues.push(Queue::start(interface, placement, options, handler, cpus)?),
+            }
         }
         // Nobody expects zero-copy of veth.
         if interface.driver != "veth" {
-            warn_of_copy_mode(&interface, &queues);
+            warn_of_copy_mode(interface, &self.queues);
         }
         // Binding with zero-copy has some drivers reset as attaching does.
-        nic::wait_for_carrier(&interface.name)?;
-        let follow = config.cpus.is_none().then_some(Follow { allowed, interrupts });
-        let next_look = Instant::now();
-        let mut bypass = Self { interface, queues, unserved, steering, tagged, prefixes, next_look, follow };
-        for queue in &mut bypass.queues {
-            queue.steer(&mut bypass.steering)?;
+        nic::wait_for_carrier(name)?;
+        self.follow = config.cpus.is_none().then_some(Follow { allowed, interrupts });
+        self.next_look = Instant::now();
+        for queue in &mut self.queues {
+            queue.steer(steering)?;
         }
-        Ok(bypass)
+        Ok(())
+    }
+
+    /// Takes the queues out of the XSKMAP, then ends the workers, then detaches. What was counted stays.
+    pub fn leave(&mut self, waits_for: &str) {
+        self.waits_for = Some(waits_for.to_owned());
+        let Some(steering) = self.steering.as_mut().filter(|_| std::mem::take(&mut self.joined)) else { return };
+        if let Err(error) = steering.clear_slots() {
+            eprintln!("warning: {}: {error:#}", self.interface.name);
+        }
+        // The workers end now, all at once, and the program after them.
+        self.queues.iter().for_each(Queue::stop);
+        for queue in &mut self.queues {
+            queue.leave(waits_for);
+        }
+        steering.detach();
+    }
+
+    /// Whether it has left, and what it waits for.
+    #[must_use]
+    pub fn waits_for(&self) -> Option<&str> {
+        self.waits_for.as_deref()
+    }
+
+    /// Whether the interface has other channels than when it was joined.
+    #[must_use]
+    pub fn has_other_queues(&self) -> bool {
+        let present = || nic::receive_queues_now(&self.interface.name);
+        self.joined && present().is_some_and(|present| present != self.present)
     }
 
     /// Steers exactly these addresses from now on, for the interface as it is now.
@@ -146,22 +230,16 @@ impl Bypass {
         if strips(&self.interface, self.tagged) && !strips(&before, self.tagged) {
             warn_of_stripping(&self.interface);
         }
-        let wanted = Prefixes::new(served, kernel_only(&self.interface));
-        for (address, length) in self.prefixes.0.keys().filter(|prefix| !wanted.0.contains_key(prefix)) {
-            self.steering.unserve(*address, *length)?;
-        }
-        for ((address, length), ports) in &wanted.0 {
-            self.steering.serve(*address, *length, ports)?;
-        }
-        self.prefixes = wanted;
-        Ok(())
+        let Some(steering) = self.steering.as_mut().filter(|_| self.joined) else { return Ok(()) };
+        self.prefixes.become_these(Prefixes::new(served, kernel_only(&self.interface)), steering)
     }
 
     /// Looks after the queues, a few times a second.
     pub fn tick(&mut self) {
+        let Some(steering) = self.steering.as_mut().filter(|_| self.joined) else { return };
         let (now, carrier) = (Instant::now(), nic::has_carrier(&self.interface.name));
         for queue in &mut self.queues {
-            queue.tick(&self.interface, &mut self.steering, carrier, now);
+            queue.tick(&self.interface, steering, carrier, now);
         }
         if now >= self.next_look {
             self.next_look = now + LOOK_EVERY;
@@ -188,13 +266,14 @@ impl Bypass {
 
     /// Finds queues that receive nothing though they should. Where each has received something, nothing is read for it.
     fn look(&mut self, now: Instant) {
+        let Some(steering) = &mut self.steering else { return };
         if !self.queues.iter().any(Queue::is_silent) {
             return;
         }
         let counters = nic::Counters::read(&self.interface.name);
-        let verdicts = self.steering.verdicts().unwrap_or_default().iter().map(|(_, count)| count).sum();
+        let verdicts = steering.verdicts().unwrap_or_default().iter().map(|(_, count)| count).sum();
         for queue in self.queues.iter_mut().filter(|queue| queue.is_silent()) {
-            queue.look(&self.interface, &mut self.steering, &counters, verdicts, now);
+            queue.look(&self.interface, steering, &counters, verdicts, now);
         }
     }
 
@@ -231,9 +310,11 @@ impl Bypass {
                 .cloned()
                 .chain(self.queues.iter().filter_map(Queue::unserved))
                 .collect(),
+            waits_for: self.waits_for.clone(),
             verdicts: self
                 .steering
-                .verdicts()
+                .as_ref()
+                .and_then(|steering| steering.verdicts().ok())
                 .unwrap_or_default()
                 .into_iter()
                 .map(|(name, count)| (name.to_owned(), count))
@@ -243,20 +324,13 @@ impl Bypass {
     }
 
     fn mode(&self) -> &'static str {
-        self.steering.mode().map_or("detached", steering::Mode::name)
+        self.steering.as_ref().and_then(Steering::mode).map_or("detached", steering::Mode::name)
     }
 }
 
 impl Drop for Bypass {
     fn drop(&mut self) {
-        if let Err(error) = self.steering.clear_slots() {
-            eprintln!("warning: {}: {error:#}", self.interface.name);
-        }
-        // The workers end now, all at once, and the program after them.
-        for queue in &self.queues {
-            queue.stop();
-        }
-        self.queues.clear();
+        self.leave("the server ends");
     }
 }
 
@@ -356,7 +430,7 @@ impl log::Log for StderrLog {
 }
 
 /// Address prefixes, each with the ports at which it is served. Without ports it goes to the kernel, whatever contains it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Prefixes(BTreeMap<(IpAddr, u8), Vec<u16>>);
 
 impl Prefixes {
@@ -373,6 +447,18 @@ impl Prefixes {
         }
         prefixes.extend(kernel_only.iter().map(|address| ((*address, length(*address)), Vec::new())));
         Self(prefixes)
+    }
+
+    /// Has the XDP program serve `wanted` and no longer what it served before.
+    fn become_these(&mut self, wanted: Self, steering: &mut Steering) -> Result<()> {
+        for (address, length) in self.0.keys().filter(|prefix| !wanted.0.contains_key(prefix)) {
+            steering.unserve(*address, *length)?;
+        }
+        for ((address, length), ports) in &wanted.0 {
+            steering.serve(*address, *length, ports)?;
+        }
+        *self = wanted;
+        Ok(())
     }
 }
 

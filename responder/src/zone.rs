@@ -20,14 +20,14 @@ mod tokens;
 
 use std::{
     collections::{HashMap, HashSet},
-    fmt,
+    fmt, iter,
     path::{Path, PathBuf},
 };
 
 use parallel::{Progress, on_all_cpus};
 pub use published::{Published, View};
 pub use reload::{Contents, Outcome, Reloaded};
-use table::{Nodes, Table};
+use table::{Flags, Nodes, Table};
 
 /// A zone's name and its master file, as the operator gave them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,7 +128,7 @@ impl Zones {
                 Err(found) => errors.extend(found),
             }
         }
-        if errors.is_empty() { Ok(render_all(&zones).table()) } else { Err(LoadErrors(errors)) }
+        if errors.is_empty() { Ok(render_all(&zones, iter::empty()).table()) } else { Err(LoadErrors(errors)) }
     }
 
     /// What there is to say of each zone.
@@ -163,8 +163,9 @@ fn check_all<'c>(contents: &[&'c load::Content]) -> Vec<Result<check::Checked<'c
     checked
 }
 
-/// Renders zones that keep to the rules.
-fn render_all(checked: &[check::Checked<'_>]) -> Rendered {
+/// Renders zones that keep to the rules, and in the place of the `unavailable` ones, given by their apexes, that they cannot be answered. Where a served
+/// zone is above one it delegates it.
+fn render_all<'a>(checked: &[check::Checked<'_>], unavailable: impl Iterator<Item = &'a [u8]>) -> Rendered {
     let all: render::All<'_, '_> = checked.iter().map(|zone| (zone.content.apex.as_slice(), zone)).collect();
     let progress = Progress::new("rendered", checked.len());
     let rendered = on_all_cpus(checked, |index, zone| {
@@ -181,7 +182,13 @@ fn render_all(checked: &[check::Checked<'_>]) -> Rendered {
             None => nodes = Some(its),
         }
     }
-    Rendered { zones, nodes: nodes.unwrap_or_default() }
+    let mut nodes = nodes.unwrap_or_default();
+    for apex in unavailable {
+        if load::suffixes(apex).all(|above| !all.contains_key(above)) {
+            nodes.insert(apex, Flags::APEX.with(Flags::CUT), u32::MAX, &[]);
+        }
+    }
+    Rendered { zones, nodes }
 }
 
 /// For each zone that has any, the apexes of the other zones below it.

@@ -220,7 +220,6 @@ impl Lab {
         self.inside(side, || quiet(self.end(side).interface))?
     }
 
-    /// Neighbours are fixed and addresses valid at once, so that the first packet gets through.
     fn build(&self) -> anyhow::Result<()> {
         ensure!(is_root(), "network namespaces need root: run it with sudo");
         ensure!(
@@ -234,6 +233,12 @@ impl Lab {
             ip(&format!("netns add {}", end.namespace))?;
             ip(&format!("-n {} link set lo up", end.namespace))?;
         }
+        self.connect()
+    }
+
+    /// Makes the veth pair, which must not be there. Neighbours are fixed and addresses valid at once, so that the first packet gets through.
+    pub fn connect(&self) -> anyhow::Result<()> {
+        let (server, client) = (&self.server, &self.client);
         // Queue numbers given here are in use at once. `ethtool -L` would take no more than there are CPUs.
         let queues = format!("numrxqueues {0} numtxqueues {0}", self.queues);
         ip(&format!(

@@ -78,14 +78,14 @@ pub(super) fn write(message: &mut [u8], end: usize, options: &[u8]) -> Option<us
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub(super) enum Reason {
-    /// We should have an answer and have none.
-    NotReady = 14,
     /// The access list refuses this client.
     Prohibited = 18,
     /// The name is in no zone of ours.
     NotAuthoritative = 20,
     /// We do not do this.
     NotSupported = 21,
+    /// The name is in a zone of ours that was not loaded.
+    InvalidData = 24,
 }
 
 /// Options as they are written.

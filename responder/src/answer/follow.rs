@@ -66,7 +66,7 @@ pub(super) fn rewrite(zones: &Zones, reply: Reply<'_>, node: Node<'_>) -> Outcom
     match outcome {
         Ok(rcode) => reply.finish(rcode, true, false, counts, end),
         Err(NotAdded::Room) => reply.truncated(true),
-        Err(NotAdded::Broken) => reply.not_ready(),
+        Err(NotAdded::Broken) => reply.unavailable(),
         // The client asks on by itself.
         Err(NotAdded::Pointer) => reply.finish(Rcode::NOERROR, true, false, counts, end),
     }

@@ -46,9 +46,9 @@ impl Reply<'_> {
         self.error(Rcode::REFUSED, reason)
     }
 
-    /// There should be an answer, and there is none.
-    pub(super) fn not_ready(self) -> Outcome {
-        self.error(Rcode::SERVFAIL, Reason::NotReady)
+    /// There should be an answer, and there is none: the zone is configured and was not loaded.
+    pub(super) fn unavailable(self) -> Outcome {
+        self.error(Rcode::SERVFAIL, Reason::InvalidData)
     }
 
     /// A class other than IN: CH has the server's identity and version, where configured.

@@ -38,12 +38,16 @@ use crate::{
     latest::Latest,
     privilege::{self, Privileges},
     service::{Rules, Service, State},
-    xdp::{Bypass, topology, worker::Handler},
+    xdp::{Bypass, nic, topology, worker::Handler},
     zone::{Contents, Published, Zones},
 };
 
 /// How often the queues are looked after, and whether zones that were replaced can be freed.
 const TICK: Duration = Duration::from_millis(250);
+/// How often a bypass that has left its interface tries to join it again.
+const JOIN_EVERY: Duration = Duration::from_millis(500);
+/// No interface has this index.
+const GONE: u32 = 0;
 
 /// Serves until a signal.
 pub fn run(flags: &Serve) -> Result<ExitCode> {
@@ -157,7 +161,7 @@ async fn serve(
                     // An interface that has gone took its sockets with it; it may come back, and a look costs nothing.
                     match monitor.read(name).await {
                         Ok(interface) => server.follow(interface),
-                        Err(error) => eprintln!("warning: {error:#}"),
+                        Err(error) => server.lost(name, &error),
                     }
                 }
             }
@@ -177,7 +181,10 @@ struct Server<'a> {
     rules: Latest<Rules>,
     own: AddressList,
     interfaces: Vec<Interface>,
+    service: Service,
     privileges: Privileges,
+    /// When bypasses that have left may try to join next.
+    join_at: Instant,
     started: Instant,
 }
 
@@ -200,21 +207,40 @@ impl<'a> Server<'a> {
         for address in served(config, interfaces) {
             kernel.add(address)?;
         }
-        let mut bypasses = Vec::new();
+        let (interfaces, started) = (interfaces.to_vec(), Instant::now());
+        let mut server = Self {
+            bypasses: Vec::new(),
+            kernel,
+            config,
+            zones,
+            holds_replaced: false,
+            rules,
+            own,
+            interfaces,
+            service,
+            privileges: Privileges::default(),
+            join_at: started,
+            started,
+        };
         if config.io == Io::Xdp {
-            for interface in interfaces {
-                let steered: Vec<SocketAddr> = served(config, std::slice::from_ref(interface)).collect();
-                let handler = |verify, workers| {
-                    let state = State::new(&rules, workers, interface.mtu);
-                    Handler::new(service.clone(), state, own.view(), verify, interface.mtu)
-                };
-                bypasses.push(Bypass::start(interface.clone(), config, &steered, handler)?);
+            for interface in server.interfaces.clone() {
+                let steered = server.steered(&interface);
+                let bypass = Bypass::start(interface.clone(), config, &steered, server.handler(&interface))?;
+                server.bypasses.push(bypass);
             }
         }
-        let interfaces = interfaces.to_vec();
-        let started = Instant::now();
-        let privileges = Privileges::default();
-        Ok(Self { bypasses, kernel, config, zones, holds_replaced: false, rules, own, interfaces, privileges, started })
+        Ok(server)
+    }
+
+    /// Makes the handlers of an interface's workers.
+    fn handler(&self, interface: &Interface) -> impl Fn(bool, usize) -> Handler + use<> {
+        let (service, rules, own, mtu) = (self.service.clone(), self.rules.clone(), self.own.clone(), interface.mtu);
+        move |verify, workers| Handler::new(service.clone(), State::new(&rules, workers, mtu), own.view(), verify, mtu)
+    }
+
+    /// The addresses whose queries are steered where they come in by this interface.
+    fn steered(&self, interface: &Interface) -> Vec<SocketAddr> {
+        served(self.config, std::slice::from_ref(interface)).collect()
     }
 
     /// Gives up what start-up needed and serving does not.
@@ -236,12 +262,52 @@ impl<'a> Server<'a> {
         self.kernel.refresh();
     }
 
-    /// Looks after the queues, and frees replaced zones that nobody holds any more.
+    /// Looks after the queues and bypasses, and frees replaced zones that nobody holds any more.
     fn tick(&mut self) {
-        self.bypasses.iter_mut().for_each(Bypass::tick);
+        for bypass in &mut self.bypasses {
+            bypass.tick();
+            if bypass.has_other_queues() {
+                eprintln!("{}: its channels have changed, so its queues are bound again", bypass.interface.name);
+                bypass.leave("its channels have changed");
+            }
+        }
+        if Instant::now() >= self.join_at {
+            self.rejoin();
+        }
         if self.holds_replaced {
             self.holds_replaced = self.zones.as_mut().is_some_and(|zones| zones.sweep() > 0);
         }
+    }
+
+    /// Has bypasses that have left join their interfaces again where that can be.
+    fn rejoin(&mut self) {
+        for index in 0..self.bypasses.len() {
+            let bypass = &self.bypasses[index];
+            let (interface, waits_for) = (bypass.interface.clone(), bypass.waits_for().map(str::to_owned));
+            let can_join = interface.check_bypass().is_ok() && nic::has_carrier(&interface.name);
+            if waits_for.is_none() || !can_join {
+                continue;
+            }
+            self.join_at = Instant::now() + JOIN_EVERY;
+            let (steered, handler) = (self.steered(&interface), self.handler(&interface));
+            let bypass = &mut self.bypasses[index];
+            match bypass.join(self.config, &steered, handler) {
+                Ok(()) => eprintln!("serving again: {}", bypass.summary()),
+                Err(_) if waits_for.as_deref() == bypass.waits_for() => {}
+                Err(error) => {
+                    eprintln!("warning: {}: the kernel path answers, and the bypass waits: {error:#}", interface.name)
+                }
+            }
+        }
+    }
+
+    /// An interface cannot be read any more, for it has gone; it may come back.
+    fn lost(&mut self, name: &str, error: &anyhow::Error) {
+        let Some(known) = self.interfaces.iter().find(|known| known.name == name && known.index != GONE) else {
+            return;
+        };
+        eprintln!("warning: {error:#}; it is served again when it is back");
+        self.follow(Interface { index: GONE, up: false, addresses: Vec::new(), ..known.clone() });
     }
 
     /// Serves what an interface has gained and no longer what it has lost.
@@ -268,6 +334,14 @@ impl<'a> Server<'a> {
             else {
                 continue;
             };
+            // Its sockets and its program went with it.
+            if interface.index != bypass.interface.index {
+                bypass.leave(if interface.index == GONE {
+                    "the interface has gone"
+                } else {
+                    "the interface is another one"
+                });
+            }
             let steered: Vec<SocketAddr> = served(self.config, std::slice::from_ref(interface)).collect();
             if let Err(error) = bypass.follow(interface.clone(), &steered) {
                 eprintln!("warning: {error:#}");

@@ -66,8 +66,10 @@ pub struct Interface {
     pub driver: String,
     /// The kernel's release.
     pub kernel: String,
-    /// How the XDP program is attached: `native` or `generic`.
+    /// How the XDP program is attached: `native`, `generic`, or `detached`.
     pub xdp_mode: String,
+    /// Why the bypass has left the interface, whose queries the kernel path answers meanwhile, and what it waits for.
+    pub waits_for: Option<String>,
     /// The NIC takes the tags off packets of VLANs, so that the kernel path alone answers those.
     pub vlan_stripping: bool,
     /// The queues that are served.
@@ -233,6 +235,9 @@ impl Status {
 impl Interface {
     fn write(&self, out: &mut String) -> std::fmt::Result {
         writeln!(out, "\n{}: {} driver on Linux {}, XDP {}", self.name, self.driver, self.kernel, self.xdp_mode)?;
+        if let Some(reason) = &self.waits_for {
+            writeln!(out, "the kernel path answers all queries, since the bypass has left: {reason}")?;
+        }
         writeln!(out, "queue  cpu  mode         received    answered     dropped   batch  stalls")?;
         for queue in &self.queues {
             let dropped: u64 = queue.dropped.values().sum();
@@ -392,6 +397,7 @@ mod tests {
                 driver: "veth".into(),
                 kernel: "6.18.5".into(),
                 xdp_mode: "native".into(),
+                waits_for: None,
                 vlan_stripping: true,
                 queues: vec![queue(0, 1, 100), queue(1, 0, 200)],
                 queues_without_worker: vec![Unserved { queue: 2, reason: "not in --queues".into() }],

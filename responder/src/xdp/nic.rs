@@ -42,7 +42,13 @@ pub fn wait_for_carrier(interface: &str) -> Result<()> {
 /// The number of receive queues in use. A driver without channels has one.
 #[must_use]
 pub fn receive_queues(interface: &str) -> u32 {
-    sys::channels(interface).map_or(1, |channels| channels.rx.max(1))
+    receive_queues_now(interface).unwrap_or(1)
+}
+
+/// The same, if the driver tells; not where the interface has just gone.
+#[must_use]
+pub fn receive_queues_now(interface: &str) -> Option<u32> {
+    Some(sys::channels(interface).ok()?.rx.max(1))
 }
 
 /// The number of receive queues there can ever be, in use or not.
@@ -51,7 +57,8 @@ pub fn receive_queues_max(interface: &str) -> u32 {
     let present = fs::read_dir(path(interface, "queues")).map_or(0, |entries| {
         entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("rx-")).count()
     });
-    u32::try_from(present).unwrap_or(u32::MAX).max(receive_queues(interface))
+    let possible = sys::channels(interface).map_or(1, |channels| channels.max);
+    u32::try_from(present).unwrap_or(u32::MAX).max(receive_queues(interface)).max(possible)
 }
 
 /// What a NIC has counted.

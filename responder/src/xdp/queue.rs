@@ -1,7 +1,8 @@
 //! One served queue as the control thread sees it: its socket and worker while they run, and what happens when they have to be replaced.
 //!
 //! What the queue has counted outlives its socket and its worker. While there is no socket its XSKMAP slot is empty, so that the kernel path
-//! answers. Nothing here waits: what cannot be done yet is tried again at the next [`tick`](Queue::tick).
+//! answers. Nothing here waits: what cannot be done yet is tried again at the next [`tick`](Queue::tick). A queue leaves the bypass and joins it again
+//! with it.
 
 use std::{
     os::fd::{AsRawFd, OwnedFd},
@@ -104,6 +105,28 @@ impl Queue {
             deaf: None,
             given_up_said: false,
         })
+    }
+
+    /// Binds a queue that has left again and starts a worker. Its slot is not set yet.
+    pub fn join(
+        &mut self,
+        interface: &Interface,
+        placement: Placement,
+        options: Options,
+        handler: Handler,
+    ) -> Result<()> {
+        (self.placement, self.options, self.handler) = (placement, options, handler);
+        (self.replace_after, self.deaf, self.given_up_said) = (None, None, false);
+        self.observed.forget();
+        let socket = Socket::bind(&interface.name, placement.queue, &self.options)?;
+        self.state = State::Serving(serve(interface, placement, socket, &self.handler, &self.observed)?);
+        Ok(())
+    }
+
+    /// Gives up its socket, whose slot must be empty.
+    pub fn leave(&mut self, reason: &str) {
+        self.keep_kernel_counts();
+        self.state = State::Abandoned(reason.to_owned());
     }
 
     /// Has its frames steered to it.
@@ -288,6 +311,10 @@ impl Queue {
         if let Err(error) = steering.clear_slot(self.placement.queue) {
             eprintln!("warning: {}: {error:#}", interface.name);
         }
+        self.keep_kernel_counts();
+    }
+
+    fn keep_kernel_counts(&mut self) {
         if let State::Serving(serving) = &self.state {
             self.kernel_before += serving.kernel();
         }

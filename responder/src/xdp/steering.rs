@@ -2,8 +2,8 @@
 //!
 //! The program (`responder-ebpf/src/classify.rs`) gives a frame to the AF_XDP socket of its receive queue if all of it is plain
 //! and served, and to the kernel otherwise. What may change while it runs are the sockets ([`set_slot`](Steering::set_slot)) and
-//! the addresses ([`serve`](Steering::serve)); ports, MAC address and VLANs are fixed when it is loaded. It starts with neither
-//! sockets nor addresses, so that it passes everything until it is told otherwise.
+//! the addresses ([`serve`](Steering::serve)); ports and VLANs are fixed when it is loaded, the MAC address is the
+//! interface's that it is attached to. It starts with neither sockets nor addresses, so that it passes everything until it is told otherwise.
 //!
 //! The attachment is a bpf_link, held by this process alone: when the process ends, however it ends, the NIC is clean. A program
 //! that somebody else attached is never replaced.
@@ -18,8 +18,8 @@ use std::{io, net::IpAddr, os::fd::AsRawFd, time::Duration};
 use anyhow::{Context as _, ensure};
 use aya::{
     Ebpf, EbpfLoader,
-    maps::{HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, XskMap, lpm_trie::Key},
-    programs::{TestRun as _, TestRunOptions, Xdp},
+    maps::{Array, HashMap, LpmTrie, Map, MapData, MapError, PerCpuArray, XskMap, lpm_trie::Key},
+    programs::{TestRun as _, TestRunOptions, Xdp, xdp::XdpLinkId},
 };
 use aya_log::EbpfLogger;
 use responder_common::{MAX_PORTS, Verdict, global, mac_key, map};
@@ -57,24 +57,18 @@ pub struct Steering {
     served_v6: LpmTrie<MapData, [u8; 16], u8>,
     verdicts: PerCpuArray<MapData, u64>,
     ports: [u16; MAX_PORTS],
+    mac: Array<MapData, u64>,
     attached: Option<Attachment>,
 }
 
 struct Attachment {
+    link: XdpLinkId,
     mode: Mode,
     fallback: Option<String>,
 }
 
 impl Steering {
-    /// Loads the program and attaches it to the interface. All slots are empty and no address is served.
-    pub fn attach(interface: &str, index: u32, settings: &Settings) -> anyhow::Result<Self> {
-        let mut steering = Self::load(settings)?;
-        let (mode, fallback) = attach::attach(steering.program(), interface, index, settings.mode)?;
-        steering.attached = Some(Attachment { mode, fallback });
-        Ok(steering)
-    }
-
-    /// Loads the program without attaching it.
+    /// Loads the program and attaches it to nothing. All slots are empty and no address is served.
     pub fn load(settings: &Settings) -> anyhow::Result<Self> {
         Self::load_object(OBJECT, settings)
     }
@@ -82,13 +76,11 @@ impl Steering {
     /// Loads the program from another object than the embedded one, for the test of a freshly built one.
     pub fn load_object(object: &[u8], settings: &Settings) -> anyhow::Result<Self> {
         let ports = port_table(&settings.ports)?;
-        let mac = mac_key(settings.mac);
         let log_level = if settings.log { aya_log::Level::Info as u8 } else { 0 };
         let vlans = u32::try_from(settings.vlans.len()).context("more VLANs than there are")?;
 
         let mut ebpf = EbpfLoader::new()
             .override_global(global::PORTS, &ports, true)
-            .override_global(global::MAC, &mac, true)
             .override_global(global::LOG_LEVEL, &log_level, true)
             // The kernel has no maps of size zero.
             .map_max_entries(map::XSKS, settings.queues.max(1))
@@ -105,7 +97,10 @@ impl Steering {
                 .insert(tag.key(), PRESENT, 0)
                 .with_context(|| format!("telling the XDP program to serve VLAN {tag}"))?;
         }
+        let mut mac: Array<_, u64> = take_map(&mut ebpf, map::MAC)?;
+        set_mac(&mut mac, settings.mac)?;
         Ok(Self {
+            mac,
             sockets: take_map(&mut ebpf, map::XSKS)?,
             served_v4: take_map(&mut ebpf, map::SERVED_V4)?,
             served_v6: take_map(&mut ebpf, map::SERVED_V6)?,
@@ -114,6 +109,23 @@ impl Steering {
             ebpf,
             attached: None,
         })
+    }
+
+    /// Attaches the program to an interface, and detaches it from where it was.
+    pub fn attach(&mut self, interface: &str, index: u32, settings: &Settings) -> anyhow::Result<()> {
+        self.detach();
+        set_mac(&mut self.mac, settings.mac)?;
+        let (link, mode, fallback) = attach::attach(self.program(), interface, index, settings.mode)?;
+        self.attached = Some(Attachment { link, mode, fallback });
+        Ok(())
+    }
+
+    /// Detaches the program. Its maps stay as they are.
+    pub fn detach(&mut self) {
+        if let Some(attached) = self.attached.take() {
+            // It is the program's own link, so it can only be that the interface has gone, and the program from there with it.
+            let _ = self.program().detach(attached.link);
+        }
     }
 
     /// Where in the receive path the program runs; `None` if it is not attached.
@@ -212,6 +224,10 @@ pub const PROGRAM: &str = "classify";
 
 /// Maps that are used as sets have a value all the same.
 const PRESENT: u8 = 1;
+
+fn set_mac(map: &mut Array<MapData, u64>, mac: [u8; 6]) -> anyhow::Result<()> {
+    map.set(0, mac_key(mac), 0).context("telling the XDP program the MAC address of the interface")
+}
 
 /// The ports as the program wants them: the unused entries are 0.
 fn port_table(served: &[u16]) -> anyhow::Result<[u16; MAX_PORTS]> {

@@ -34,6 +34,10 @@ use crate::{
 const IDLE: Duration = Duration::from_millis(100);
 /// The same while replies are on their way, so that it is noticed in time when they stay behind.
 const IDLE_IN_FLIGHT: Duration = Duration::from_millis(20);
+/// How long a worker that is to end goes on with what it has received and what is on its way.
+const END_WITHIN: Duration = Duration::from_millis(100);
+/// A frame may be on its way into the socket while the XSKMAP slot is cleared.
+const LAST_FRAME: Duration = Duration::from_millis(1);
 
 /// Turns frames into replies: the service and what the guard must know.
 #[derive(Clone, Debug)]
@@ -116,6 +120,13 @@ impl Observed {
         }
     }
 
+    /// Forgets what it was like before its socket went; what was counted stays.
+    pub fn forget(&self) {
+        for flag in [&self.busy_poll_given_up, &self.stuck, &self.unfilled] {
+            flag.store(false, Relaxed);
+        }
+    }
+
     /// The CPUs that replies were sent from, with their number.
     pub fn sent_from(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.sent_from.iter().map(|count| count.load(Relaxed)).enumerate().filter(|(_, count)| *count > 0)
@@ -183,16 +194,27 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.stop();
         if let Some(thread) = self.thread.take() {
-            // It ends within IDLE. A panic has been reported by then and must not become an abort here.
+            // It ends within IDLE and END_WITHIN. A panic has been reported by then and must not become an abort here.
             let _ = thread.join();
         }
     }
 }
 
-/// The worker's loop: one batch, one look at the flag, sleep when there was nothing.
+/// The worker's loop: one batch, one look at the flag, sleep when there was nothing. It ends when all that it has received is answered and sent, so that a
+/// queue whose slot is cleared first loses nothing.
 fn run(interface: &str, mut socket: Socket, mut handler: Handler, observed: &Observed, stop: &AtomicBool) {
     let mut watch = TxWatch::default();
-    while !stop.load(Relaxed) {
+    let mut end_at = None;
+    loop {
+        if stop.load(Relaxed) {
+            let end_at = end_at.get_or_insert_with(|| {
+                thread::sleep(LAST_FRAME);
+                Instant::now() + END_WITHIN
+            });
+            if Instant::now() >= *end_at {
+                return;
+            }
+        }
         handler.refresh();
         let exchange = socket.exchange(|frame, length| {
             let counters = &observed.counters;
@@ -207,7 +229,14 @@ fn run(interface: &str, mut socket: Socket, mut handler: Handler, observed: &Obs
             observed.stuck.store(false, Relaxed);
         }
         if exchange.received == 0 {
-            socket.wait(if socket.in_flight() > 0 { IDLE_IN_FLIGHT } else { IDLE });
+            if end_at.is_some() && socket.in_flight() == 0 {
+                return;
+            }
+            socket.wait(match end_at {
+                Some(_) => LAST_FRAME,
+                None if socket.in_flight() > 0 => IDLE_IN_FLIGHT,
+                None => IDLE,
+            });
             observed.unfilled.store(socket.is_unfilled(), Relaxed);
             observed.wants_nudge.store(socket.wants_nudge(), Relaxed);
             continue;

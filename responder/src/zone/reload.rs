@@ -3,6 +3,8 @@
 //! A table is built from all zones at once, since an alias may lead from one into another. So what was read is kept: a zone whose file has an error,
 //! or that nobody asked to reload, goes into the next table as it was. Where there is only one zone nothing is kept, for then an error means
 //! that nothing changes, and a large zone would be in memory twice.
+//!
+//! A zone that is configured and has never been loaded is unavailable: the table has its apex, so that it is answered as ours and broken, not as unknown.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
@@ -24,7 +26,8 @@ pub struct Contents(Vec<Zone>);
 struct Zone {
     source: Source,
     apex: Vec<u8>,
-    serial: u32,
+    /// Of what is served; `None` if the zone is unavailable.
+    serial: Option<u32>,
     content: Option<Arc<Content>>,
 }
 
@@ -81,7 +84,7 @@ impl Contents {
             },
         };
         let rendered = self.build(&mut candidates);
-        let keeps = rendered.as_ref().is_some_and(|rendered| rendered.zones.len() > 1);
+        let keeps = rendered.is_some() && candidates.len() > 1;
         if !keeps {
             // What was read is given back before the table needs room.
             let contents = candidates.iter_mut().filter_map(|candidate| candidate.zone.content.as_mut());
@@ -93,7 +96,7 @@ impl Contents {
         for candidate in &mut candidates {
             // The table has those with content, in this order.
             let summary = candidate.zone.content.as_ref().and_then(|_| served.next());
-            candidate.zone.serial = summary.map_or(candidate.zone.serial, |summary| summary.serial);
+            candidate.zone.serial = summary.map(|summary| summary.serial).or(candidate.zone.serial);
             let now = summary.filter(|_| candidate.is_fresh).cloned();
             if candidate.is_fresh && now.is_none() {
                 let file = candidate.zone.source.file.display();
@@ -105,8 +108,8 @@ impl Contents {
             }
         }
         let next = zones.map(|zones| {
-            let served = candidates.into_iter().map(|candidate| candidate.zone).filter(|zone| zone.content.is_some());
-            let kept = served.map(|zone| Zone { content: zone.content.filter(|_| keeps), ..zone });
+            let all = candidates.into_iter().map(|candidate| candidate.zone);
+            let kept = all.map(|zone| Zone { content: zone.content.filter(|_| keeps), ..zone });
             (Self(kept.collect()), zones)
         });
         Reloaded { next, outcomes }
@@ -133,7 +136,7 @@ impl Contents {
         progress.end();
         for gone in self.0.iter().filter(|zone| !seen.contains(&zone.apex)) {
             let name = load::display(&gone.apex);
-            outcomes.push(Outcome { name, before: Some(gone.serial), ..Outcome::default() });
+            outcomes.push(Outcome { name, before: gone.serial, ..Outcome::default() });
         }
         candidates
     }
@@ -156,9 +159,9 @@ impl Contents {
         loop {
             let has_all =
                 candidates.iter().all(|candidate| candidate.zone.content.is_some() || candidate.before.is_none());
+            let held: HashSet<&[u8]> = self.0.iter().map(|zone| zone.apex.as_slice()).collect();
             let wanted: HashSet<&[u8]> = candidates.iter().map(|candidate| candidate.zone.apex.as_slice()).collect();
-            let is_gone = |zone: &Zone| !wanted.contains(zone.apex.as_slice());
-            let changes = candidates.iter().any(|candidate| candidate.is_fresh) || self.0.iter().any(is_gone);
+            let changes = wanted != held || candidates.iter().any(|candidate| candidate.is_fresh);
             if !has_all || !changes {
                 return None;
             }
@@ -176,7 +179,8 @@ impl Contents {
                 }
             }
             if broken.is_empty() {
-                return Some(render_all(&checked));
+                let unavailable = candidates.iter().filter(|candidate| candidate.zone.content.is_none());
+                return Some(render_all(&checked, unavailable.map(|candidate| candidate.zone.apex.as_slice())));
             }
             drop(checked);
             // Then all are looked at anew: a zone whose child is not served delegates it after all.
@@ -193,17 +197,17 @@ impl Contents {
 
 /// Reads a zone's file. What is `held` of the zone stays in its place if the file has an error.
 fn read(source: &Source, apex: &[u8], held: Option<&Zone>) -> Candidate {
-    let before = held.map(|zone| zone.serial);
+    let before = held.and_then(|zone| zone.serial);
     let (content, errors) = match load::read(source) {
         Ok(content) => (Some(Arc::new(content)), Vec::new()),
         Err(errors) => (held.and_then(|zone| zone.content.clone()), errors.0),
     };
-    let zone = Zone { source: source.clone(), apex: apex.to_owned(), serial: 0, content };
+    let zone = Zone { source: source.clone(), apex: apex.to_owned(), serial: None, content };
     Candidate { zone, before, is_fresh: errors.is_empty(), errors }
 }
 
 fn kept(zone: &Zone) -> Candidate {
-    Candidate { zone: zone.clone(), before: Some(zone.serial), is_fresh: false, errors: Vec::new() }
+    Candidate { zone: zone.clone(), before: zone.serial, is_fresh: false, errors: Vec::new() }
 }
 
 fn failed(name: &str, error: String) -> Outcome {

@@ -3,7 +3,10 @@
 use std::fs;
 
 use super::*;
-use crate::zone::tests::Folder;
+use crate::{
+    answer::{Limits, Outcome as Answered, Transport, respond},
+    zone::tests::Folder,
+};
 
 fn zone(serial: u32, rest: &str) -> String {
     format!("$TTL 60\n@ SOA ns.x. host.x. {serial} 7200 3600 1209600 300\n@ NS ns.x.\n{rest}\n")
@@ -126,4 +129,43 @@ fn a_child_that_cannot_be_loaded_is_delegated_by_its_parent() {
     let reloaded = contents.reload(&[p, c], None);
     assert_eq!(shown(&reloaded, &folder).iter().map(|line| &line[..6]).collect::<Vec<_>>(), ["p. 1>1", "c.p. -"]);
     assert_eq!(serials(&reloaded.next.unwrap().1), ["p. 1"]);
+}
+
+/// RCODE of the answer to `name` A and the extended error in it.
+fn asked(zones: &Zones, name: &[u8]) -> (u8, Option<u16>) {
+    let question = [name, b"\0\0\x01\0\x01"].concat();
+    let opt = [0, 0, 41, 4, 0xd0, 0, 0, 0, 0, 0, 0];
+    let query = [&[0, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 1], question.as_slice(), &opt].concat();
+    let mut message = [0; 512];
+    message[..query.len()].copy_from_slice(&query);
+    let limits = Limits { transport: Transport::Udp, udp_payload_max: 1232 };
+    let Answered::Reply(length) = respond(zones, &mut message, query.len(), limits) else { panic!("it is answered") };
+    // The option's code, its length, the number.
+    let code = message[..length].ends_with(&[0, 15, 0, 2, message[length - 2], message[length - 1]]);
+    (message[3] & 15, code.then(|| u16::from_be_bytes([message[length - 2], message[length - 1]])))
+}
+
+/// RFC 8914 section 4.25: the server cannot answer with data for a zone that it is configured to support.
+#[test]
+fn a_zone_that_was_never_loaded_is_ours_and_has_no_answers() {
+    const SERVFAIL: (u8, Option<u16>) = (2, Some(24));
+    const REFUSED: (u8, Option<u16>) = (5, Some(20));
+    let folder = Folder::new("reload-never", &[("a", &zone(1, "")), ("b", &zone(1, "")), ("c", "x\n")]);
+    let [a, b, c] = ["a", "b", "c"].map(|name| folder.source(name, name));
+    let (contents, zones) = Contents::load(&[a.clone(), b.clone()]).unwrap();
+    assert_eq!(asked(&zones, b"\x01w\x01c"), REFUSED);
+    let all = [a, b, c];
+    let (contents, zones) = contents.reload(&all, None).next.unwrap();
+    for name in [&b"\x01c"[..], b"\x01C", b"\x01w\x01c", b"\x01v\x01w\x01c"] {
+        assert_eq!(asked(&zones, name), SERVFAIL, "{name:?}");
+    }
+    assert_eq!((asked(&zones, b"\x01d"), asked(&zones, b"\x01w\x01a")), (REFUSED, (3, None)));
+    // As long as it is broken, whatever else is reloaded.
+    let (contents, zones) = contents.reload(&all, Some("a")).next.unwrap();
+    assert_eq!(asked(&zones, b"\x01c"), SERVFAIL);
+    folder.write("c", &zone(1, ""));
+    let (contents, zones) = contents.reload(&all, Some("c")).next.unwrap();
+    assert_eq!(asked(&zones, b"\x01c"), (0, None));
+    let (_, zones) = contents.reload(&all[..2], None).next.unwrap();
+    assert_eq!(asked(&zones, b"\x01c"), REFUSED);
 }

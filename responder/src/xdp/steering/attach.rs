@@ -2,7 +2,7 @@
 
 use anyhow::{anyhow, ensure};
 use aya::{
-    programs::{ProgramError, Xdp, XdpError, XdpMode, loaded_programs},
+    programs::{ProgramError, Xdp, XdpError, XdpMode, loaded_programs, xdp::XdpLinkId},
     util::KernelVersion,
 };
 use rtnetlink::{
@@ -51,7 +51,7 @@ pub(super) fn attach(
     interface: &str,
     index: u32,
     wanted: AttachMode,
-) -> anyhow::Result<(Mode, Option<String>)> {
+) -> anyhow::Result<(XdpLinkId, Mode, Option<String>)> {
     // Before that aya attaches in the old way, which outlives a process that is killed.
     ensure!(
         KernelVersion::current()? >= KernelVersion::new(5, 9, 0),
@@ -62,24 +62,24 @@ pub(super) fn attach(
         AttachMode::Generic => Mode::Generic,
     };
     match attach_in(program, index, mode) {
-        Ok(()) => Ok((mode, None)),
+        Ok(link) => Ok((link, mode, None)),
         Err(error) if wanted == AttachMode::Auto && errno(&error) == Some(libc::EOPNOTSUPP) => {
-            attach_in(program, index, Mode::Generic).map_err(|error| explain(error, interface, index))?;
+            let link = attach_in(program, index, Mode::Generic).map_err(|error| explain(error, interface, index))?;
             let reason = format!(
                 "the driver of {interface} cannot run XDP programs, so generic mode is used, which is several times slower"
             );
-            Ok((Mode::Generic, Some(reason)))
+            Ok((link, Mode::Generic, Some(reason)))
         }
         Err(error) => Err(explain(error, interface, index)),
     }
 }
 
-fn attach_in(program: &mut Xdp, index: u32, mode: Mode) -> Result<(), ProgramError> {
+fn attach_in(program: &mut Xdp, index: u32, mode: Mode) -> Result<XdpLinkId, ProgramError> {
     let mode = match mode {
         Mode::Native => XdpMode::Driver,
         Mode::Generic => XdpMode::Skb,
     };
-    program.attach_to_if_index(index, mode).map(drop)
+    program.attach_to_if_index(index, mode)
 }
 
 fn errno(error: &ProgramError) -> Option<i32> {
