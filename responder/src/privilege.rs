@@ -17,8 +17,8 @@
 //! | `NET_ADMIN` | only with a zero-copy queue or busy polling: SO_BUSY_POLL, with which a driver is woken that no other call reaches |
 //! | `BPF` | only before Linux 5.19, where every map update needs it |
 //!
-//! Attaching the loaded program to an interface needs none (`BPF_LINK_CREATE` checks none for XDP); loading another would need BPF, PERFMON and NET_ADMIN,
-//! which are gone: that is a restart. The bounding set is emptied where the process may (CAP_SETPCAP); elsewhere whoever started it has bounded it, and with
+//! Attaching the program that was loaded at the start, to an interface that has come back, needs none (`BPF_LINK_CREATE` checks none for XDP). The bounding
+//! set is emptied where the process may (CAP_SETPCAP); elsewhere whoever started it has bounded it, and with
 //! `no_new_privs` no execve gains anything.
 //!
 //! The filter lists what is refused, with EPERM, and allows the rest. A list of what is allowed would be stricter, and would end the server with the
@@ -52,7 +52,7 @@ const START: [Capability; 6] = [
     Capability::CAP_IPC_LOCK,
 ];
 
-/// What may be left, for `status`.
+/// What is left, for `status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Privileges {
     /// The user's name, or number.

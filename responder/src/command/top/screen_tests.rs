@@ -88,7 +88,7 @@ fn a_wide_matrix_is_a_list() {
 
 #[test]
 fn an_error_and_the_help_have_the_place_they_need() {
-    let error = "trying again: no responder answers at /run/responder/responder.sock: is it running?";
+    let error = "trying again: no responder answers at /run/responder.sock: is it running?";
     let view = View { error: Some(error.into()), ..View::default() };
     assert!(view.text(80, 24).starts_with(&format!("responder  {}", &error[..69])));
     let view = View { has_help: true, ..self::view() };
