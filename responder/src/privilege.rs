@@ -141,7 +141,12 @@ fn make_directory(control: &Path, user: Option<&User>) -> Result<()> {
     };
     fs::create_dir(directory)
         .and_then(|()| Ok(chown(directory, user.map(|user| user.uid), user.map(|user| user.gid))?))
-        .with_context(|| format!("cannot make {} for the control socket", directory.display()))
+        .with_context(|| {
+            format!(
+                "cannot make {} for the control socket: make it, or give another path with --control",
+                directory.display()
+            )
+        })
 }
 
 fn become_user(user: &User) -> Result<()> {
