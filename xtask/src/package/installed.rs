@@ -47,6 +47,7 @@ pub(super) fn test(package: &Path) -> anyhow::Result<()> {
     let said = String::from_utf8_lossy(&placeholder.stderr).into_owned();
     ensure!(!placeholder.status.success() && said.contains("--io xdp needs an interface"), "the placeholder: {said}");
     println!("as installed: {}", said.trim());
+    verify(&root.join(UNIT))?;
     let zones = root.join("etc/responder/zones");
     let zone = setup::workspace().join("examples/zones/example.com.zone");
     fs::copy(zone, zones.join("example.com.zone")).context("copying a zone")?;
@@ -122,6 +123,18 @@ fn install(root: &Path, package: &Path) -> anyhow::Result<()> {
     for file in FILES {
         ensure!(root.join(file).is_file(), "the package has no /{file}");
     }
+    Ok(())
+}
+
+/// systemd's own look at the unit: a setting that it does not know is a warning there and nothing at all here.
+fn verify(unit: &Path) -> anyhow::Result<()> {
+    let text = fs::read_to_string(unit).with_context(|| format!("reading {}", unit.display()))?;
+    let copy = setup::target()?.join("responder.service");
+    // The binary is in another root.
+    fs::write(&copy, text.replace("/usr/bin/responder", "/bin/true"))?;
+    let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&copy).output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(output.status.success() && !said.contains("responder.service"), "systemd-analyze verify: {said}");
     Ok(())
 }
 
