@@ -47,7 +47,7 @@ pub enum Command {
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
-  responder serve --config /etc/responder.toml
+  responder serve --config /etc/responder/responder.toml
   responder serve --iface eth0 --zone example.com=/etc/zones/example.com.zone
   responder serve --iface eth0 --queues 0-3 --cpus 4-7 --zone example.com=db.example
   responder serve --iface eth0 --listen 192.0.2.53 --listen [2001:db8::53]:5353 --zone example.com=db.example
