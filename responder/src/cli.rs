@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::xdp::socket::ZeroCopy;
 
 /// Where a running server is asked for its status.
-pub const DEFAULT_CONTROL: &str = "/run/responder.sock";
+pub const DEFAULT_CONTROL: &str = "/run/responder/responder.sock";
 
 /// An authoritative DNS server that answers from AF_XDP sockets, one per receive queue of a NIC.
 #[derive(Debug, Parser)]
@@ -47,7 +47,7 @@ pub enum Command {
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
-  responder serve --config /etc/responder.toml
+  responder serve --config /etc/responder/responder.toml
   responder serve --iface eth0 --zone example.com=/etc/zones/example.com.zone
   responder serve --iface eth0 --queues 0-3 --cpus 4-7 --zone example.com=db.example
   responder serve --iface eth0 --listen 192.0.2.53 --listen [2001:db8::53]:5353 --zone example.com=db.example
@@ -138,7 +138,7 @@ pub struct Serve {
     /// Frames in each queue's rings; rounded up to a power of two of at least 4096 [default: 4096].
     #[arg(long, value_name = "FRAMES")]
     pub ring_frames: Option<u32>,
-    /// Unix socket for `responder status` and `responder reload` [default: /run/responder.sock].
+    /// Unix socket for `responder status` and `responder reload` [default: /run/responder/responder.sock].
     #[arg(long, value_name = "PATH")]
     pub control: Option<PathBuf>,
     /// Serve metrics for Prometheus (OpenMetrics text) at http://ADDR:PORT/metrics. No default: no metrics. Anyone who reaches the address can read them.

@@ -4,9 +4,9 @@
 //!
 //! - From the first moment, while there is one thread ([`begin`]): the user of `--user`, and no capability that start-up does not need. All later threads
 //!   inherit this, `no_new_privs` and the system call filter. Files are read by then as a reload will read them: one that the user cannot read is an
-//!   error at the start and not weeks later, also for root, who no longer has CAP_DAC_OVERRIDE.
-//! - A worker, a thread of kernel sockets and a reload work with what was opened for them. Each gives up everything before it does anything else
-//!   ([`drop_all`]): sending, receiving, the held XDP link and its maps need nothing.
+//!   error at the start and not weeks later.
+//! - A worker and a thread of kernel sockets work with what was opened for them. Each gives up everything before it does anything else
+//!   ([`drop_all`]): sending, receiving, the held XDP link and its maps need nothing. So does a reload, but that it reads files ([`drop_all_but_reading`]).
 //! - The control thread keeps what it takes to replace what has failed or come back ([`settle`]):
 //!
 //! | capability | for |
@@ -15,10 +15,11 @@
 //! | `NET_RAW` | a new AF_XDP socket for a queue that is stuck |
 //! | `IPC_LOCK` | its UMEM, beyond the memlock limit |
 //! | `NET_ADMIN` | only with a zero-copy queue or busy polling: SO_BUSY_POLL, with which a driver is woken that no other call reaches |
+//! | `DAC_READ_SEARCH` | only for root without `--user`: to hand it on to reloads |
 //! | `BPF` | only before Linux 5.19, where every map update needs it |
 //!
-//! Attaching the loaded program to an interface needs none (`BPF_LINK_CREATE` checks none for XDP); loading another would need BPF, PERFMON and NET_ADMIN,
-//! which are gone: that is a restart. The bounding set is emptied where the process may (CAP_SETPCAP); elsewhere whoever started it has bounded it, and with
+//! Attaching the program that was loaded at the start, to an interface that has come back, needs none (`BPF_LINK_CREATE` checks none for XDP). The bounding
+//! set is emptied where the process may (CAP_SETPCAP); elsewhere whoever started it has bounded it, and with
 //! `no_new_privs` no execve gains anything.
 //!
 //! The filter lists what is refused, with EPERM, and allows the rest. A list of what is allowed would be stricter, and would end the server with the
@@ -52,7 +53,10 @@ const START: [Capability; 6] = [
     Capability::CAP_IPC_LOCK,
 ];
 
-/// What may be left, for `status`.
+/// Has root read the files of others, as whoever types `sudo` in a directory of theirs expects.
+const READ: Capability = Capability::CAP_DAC_READ_SEARCH;
+
+/// What is left, for `status`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Privileges {
     /// The user's name, or number.
@@ -68,15 +72,17 @@ pub fn begin(config: &Config) -> Result<()> {
     let user = config.user.as_deref().map(find).transpose()?;
     let needed = if config.io == Io::Xdp { &START[..] } else { &START[..1] };
     let held = caps::read(None, CapSet::Permitted).context("cannot read this process's capabilities")?;
-    let kept = needed.iter().copied().filter(|capability| held.contains(capability)).collect();
+    let needed = needed.iter().copied().chain(user.is_none().then_some(READ));
+    let kept = needed.filter(|capability| held.contains(capability)).collect();
     if held.contains(&Capability::CAP_SETPCAP) {
         for capability in caps::runtime::thread_all_supported() {
             caps::drop(None, CapSet::Bounding, capability)
                 .with_context(|| format!("cannot take {capability} from the bounding set"))?;
         }
     }
-    if let Some(user) = user.filter(|user| user.uid != geteuid()) {
-        make_directory(&config.control, &user)?;
+    let user = user.filter(|user| user.uid != geteuid());
+    make_directory(&config.control, user.as_ref())?;
+    if let Some(user) = user {
         become_user(&user)?;
     }
     keep(&kept).context("cannot give up capabilities")?;
@@ -96,9 +102,17 @@ pub fn drop_all() {
     }
 }
 
+/// Gives up all capabilities of the calling thread but the one that root reads files with, if it is there.
+pub fn drop_all_but_reading() {
+    let held = caps::read(None, CapSet::Permitted).unwrap_or_default();
+    if let Err(error) = keep(&held.into_iter().filter(|capability| *capability == READ).collect()) {
+        eprintln!("warning: a thread keeps its capabilities: {error}");
+    }
+}
+
 /// Has the calling thread, the control thread, keep what replacing and following takes: `polls` if it may have to poll a NIC.
 pub fn settle(config: &Config, polls: bool) -> Result<Privileges> {
-    let mut wanted = vec![Capability::CAP_NET_BIND_SERVICE];
+    let mut wanted = vec![Capability::CAP_NET_BIND_SERVICE, READ];
     if config.io == Io::Xdp {
         wanted.extend([Capability::CAP_NET_RAW, Capability::CAP_IPC_LOCK]);
         wanted.extend(polls.then_some(Capability::CAP_NET_ADMIN));
@@ -132,15 +146,20 @@ pub fn explain(error: anyhow::Error) -> anyhow::Error {
     ))
 }
 
-/// The directory of the control socket is made if it is not there, since the user could not make it.
-fn make_directory(control: &Path, user: &User) -> Result<()> {
+/// The directory of the control socket is made if it is not there, for a user who could not make it.
+fn make_directory(control: &Path, user: Option<&User>) -> Result<()> {
     let Some(directory) = control.parent().filter(|directory| !directory.as_os_str().is_empty() && !directory.exists())
     else {
         return Ok(());
     };
     fs::create_dir(directory)
-        .and_then(|()| Ok(chown(directory, Some(user.uid), Some(user.gid))?))
-        .with_context(|| format!("cannot make {} for the control socket", directory.display()))
+        .and_then(|()| Ok(chown(directory, user.map(|user| user.uid), user.map(|user| user.gid))?))
+        .with_context(|| {
+            format!(
+                "cannot make {} for the control socket: make it, or give another path with --control",
+                directory.display()
+            )
+        })
 }
 
 fn become_user(user: &User) -> Result<()> {

@@ -17,6 +17,7 @@ const WITHIN: Duration = Duration::from_secs(20);
 /// A user that every Debian has.
 const USER: &str = "nobody";
 const NET_BIND_SERVICE: u64 = 1 << 10;
+const DAC_READ_SEARCH: u64 = 1 << 2;
 
 /// A server with its configuration in a folder of its own; both go with this.
 struct Server {
@@ -110,7 +111,7 @@ impl Server {
             .collect()
     }
 
-    fn check_threads(&self, uid: u32, sandbox: bool) {
+    fn check_threads(&self, uid: u32, kept: u64, sandbox: bool) {
         let mut workers = 0;
         for text in self.threads() {
             let field = |name: &str| {
@@ -119,7 +120,7 @@ impl Server {
             };
             let name = field("Name");
             workers += usize::from(name.starts_with("udp"));
-            let kept = if name == "responder" { NET_BIND_SERVICE } else { 0 };
+            let kept = if name == "responder" { kept } else { 0 };
             let sets = ["CapEff", "CapPrm", "CapInh", "CapAmb", "CapBnd"]
                 .map(|set| u64::from_str_radix(field(set), 16).unwrap());
             assert_eq!(sets, [kept, kept, 0, 0, 0], "{name}");
@@ -140,18 +141,26 @@ impl Server {
 }
 
 #[test]
-fn root_keeps_one_capability_in_one_thread() {
+fn root_keeps_two_capabilities_in_one_thread() {
     if !geteuid().is_root() {
         return;
     }
     let server = Server::start("root", &[]);
-    server.check_threads(0, true);
+    server.check_threads(0, NET_BIND_SERVICE | DAC_READ_SEARCH, true);
     server.asks();
     assert!(
-        server.status().contains("\nuser root, capabilities kept: net_bind_service, sandbox on\n"),
+        server.status().contains("\nuser root, capabilities kept: net_bind_service dac_read_search, sandbox on\n"),
         "{}",
         server.status()
     );
+    // A file in somebody's home.
+    let user = User::from_name(USER).unwrap().unwrap();
+    let file = server.folder.join("a.zone");
+    fs::write(&file, zone(2)).unwrap();
+    chown(&file, Some(user.uid.as_raw()), None).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600)).unwrap();
+    let reload = server.run(&["reload"]);
+    assert!(reload.status.success() && String::from_utf8_lossy(&reload.stdout).contains("serial 1 -> 2"), "{reload:?}");
 }
 
 #[test]
@@ -161,7 +170,7 @@ fn a_server_that_has_become_another_user_answers_and_reloads() {
     }
     let server = Server::start("user", &["--user", USER, "--sandbox", "off"]);
     let user = User::from_name(USER).unwrap().unwrap();
-    server.check_threads(user.uid.as_raw(), false);
+    server.check_threads(user.uid.as_raw(), NET_BIND_SERVICE, false);
     server.asks();
     assert!(
         server.status().contains("\nuser nobody, capabilities kept: net_bind_service, sandbox off\n"),
@@ -171,7 +180,7 @@ fn a_server_that_has_become_another_user_answers_and_reloads() {
     fs::write(server.folder.join("a.zone"), zone(2)).unwrap();
     let reload = server.run(&["reload"]);
     assert!(reload.status.success() && String::from_utf8_lossy(&reload.stdout).contains("serial 1 -> 2"), "{reload:?}");
-    server.check_threads(user.uid.as_raw(), false);
+    server.check_threads(user.uid.as_raw(), NET_BIND_SERVICE, false);
     let socket = fs::metadata(server.folder.join("socket")).unwrap();
     assert_eq!(socket.permissions().mode() & 0o777, 0o600);
 }
@@ -183,25 +192,20 @@ fn what_a_reload_could_not_read_is_an_error_at_the_start() {
     }
     let folder = folder("unreadable", free_port(), USER);
     assert!(refusal(&folder, &["--user", "nosuch-user"]).contains("--user nosuch-user: there is no such user"));
-    let user = User::from_name(USER).unwrap().unwrap();
-    let own = |name: &str, uid: u32, mode: u32| {
-        chown(folder.join(name), Some(uid), None).unwrap();
+    // From now on root's, and for nobody else to read.
+    let close = |name: &str, mode: u32| {
+        chown(folder.join(name), Some(0), None).unwrap();
         fs::set_permissions(folder.join(name), fs::Permissions::from_mode(mode)).unwrap();
     };
-    // Whose file it is, and who is to read it.
-    for (file, owner, flags, reader) in [
-        ("a.zone", 0, &["--user", USER][..], USER),
-        ("conf.toml", 0, &["--user", USER], USER),
-        ("a.zone", user.uid.as_raw(), &[], "root"),
-    ] {
-        own(file, owner, 0o600);
-        let text = refusal(&folder, flags);
+    for file in ["a.zone", "conf.toml"] {
+        close(file, 0o600);
+        let text = refusal(&folder, &["--user", USER]);
         assert!(text.contains(file) && text.contains("Permission denied"), "{text}");
-        assert!(text.contains(&format!("as user {reader}")), "{text}");
-        own(file, owner, 0o644);
+        assert!(text.contains(&format!("as user {USER}")), "{text}");
+        close(file, 0o644);
     }
     // The directory is root's, so that there is no place for the control socket.
-    own("", 0, 0o755);
+    close("", 0o755);
     let text = refusal(&folder, &["--user", USER]);
     assert!(text.contains("cannot listen at") && text.contains("directory must exist and be writable"), "{text}");
     fs::remove_dir_all(&folder).unwrap();

@@ -9,6 +9,7 @@ pub mod lab;
 pub mod matrix;
 pub mod observe;
 pub mod oracle;
+pub mod package;
 pub mod query;
 pub mod raw;
 pub mod run;

@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 use xtask::{
     bench, conformance, ebpf,
     lab::{Lab, Options, Side},
-    run, setup, test, vm,
+    package, run, setup, test, vm,
 };
 
 /// Builds, runs, tests and measures the responder. Each command does its own set-up.
@@ -41,6 +41,8 @@ enum Task {
     /// Two namespaces and a veth pair, by hand.
     #[command(subcommand)]
     Lab(LabTask),
+    /// Build the Debian package, with man pages and completions.
+    Package(package::Flags),
     /// A guest with an emulated multiqueue NIC: zero-copy, interrupts and other kernels without the hardware.
     #[command(subcommand)]
     Vm(vm::Task),
@@ -100,6 +102,7 @@ fn main() -> ExitCode {
         Task::Conformance(flags) => conformance::run(&flags, cli.built),
         Task::Ebpf { check } => ebpf::run(check).map(|()| ExitCode::SUCCESS),
         Task::Lab(task) => lab(&task, cli.built),
+        Task::Package(flags) => package::run(&flags, cli.built),
         Task::Vm(task) => vm::run(&task, cli.built),
         Task::Bench(Bench::Zones) => bench::zones::run().map(|()| ExitCode::SUCCESS),
         Task::Bench(Bench::Respond { json }) => bench::respond(json.as_deref()).map(|()| ExitCode::SUCCESS),

@@ -31,6 +31,9 @@ pub const BENCH: &[&str] = &["valgrind"];
 /// For guests: what unpacks modules. QEMU and kernels are fetched, not installed.
 pub const VM: &[&str] = &["xz-utils"];
 
+/// For a clean system to install the package in, and what lists the system calls of a unit's filter.
+pub const PACKAGE: &[&str] = &["debootstrap", "systemd", "bind9-dnsutils", "linux-libc-dev"];
+
 /// Servers that ours is compared with. To be installed by [`servers`].
 pub const CONFORMANCE: &[&str] = &["nsd", "knot", "bind9"];
 

@@ -63,7 +63,7 @@ impl Reloader {
         let (sender, receiver) = oneshot::channel();
         let (config, contents, zone) = (Arc::clone(&self.config), Arc::clone(&self.contents), wanted.zone.clone());
         let work = move || {
-            privilege::drop_all();
+            privilege::drop_all_but_reading();
             // Without it the reload takes no longer, and the workers may.
             if let Err(error) = sys::lower_priority() {
                 eprintln!("warning: the reload runs at the priority of the workers: {error}");
