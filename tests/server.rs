@@ -62,10 +62,14 @@ pub fn zone(name: &str) -> [String; 2] {
 #[must_use]
 pub fn serve(lab: &Lab, flags: &[&str]) -> (Command, PathBuf) {
     let control = lab.directory.join(format!("control-{}.sock", CONTROLS.fetch_add(1, Ordering::Relaxed)));
+    (command(lab, "serve", &control, flags), control)
+}
+
+fn command(lab: &Lab, verb: &str, control: &Path, flags: &[&str]) -> Command {
     let mut command = lab.command(Side::Server, responder());
-    command.args(["serve", "--iface", lab.server.interface]).args(zone("example.com"));
-    command.arg("--control").arg(&control).args(flags);
-    (command, control)
+    command.args([verb, "--iface", lab.server.interface]).args(zone("example.com"));
+    command.arg("--control").arg(control).args(flags);
+    command
 }
 
 /// Runs a command that is expected to end by itself.
@@ -145,7 +149,20 @@ impl Server {
     /// When it does not become ready.
     #[must_use]
     pub fn start(lab: &Lab, flags: &[&str]) -> Self {
-        let (mut command, control) = serve(lab, flags);
+        let (command, control) = serve(lab, flags);
+        Self::ready(command, control)
+    }
+
+    /// Starts `responder upgrade` in the place of another server, and waits until it is ready.
+    ///
+    /// # Panics
+    /// When it does not become ready.
+    #[must_use]
+    pub fn take_over(lab: &Lab, from: &Self, flags: &[&str]) -> Self {
+        Self::ready(command(lab, "upgrade", from.control(), flags), from.control.clone())
+    }
+
+    fn ready(mut command: Command, control: PathBuf) -> Self {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the server can be started");
         let stderr = child.stderr.take().expect("it is a pipe");
         let lines = Arc::new(Mutex::new(vec![]));
@@ -226,6 +243,14 @@ impl Server {
     /// When it does not end.
     pub fn end(&mut self, signal: Signal) -> ExitStatus {
         self.signal(signal);
+        self.ended()
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Panics
+    /// When it does not end.
+    pub fn ended(&mut self) -> ExitStatus {
         eventually("the end of the server", || self.child.try_wait().expect("it is our child"))
     }
 }

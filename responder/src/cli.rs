@@ -24,6 +24,9 @@ pub enum Command {
     /// Serve zones on one or more interfaces until SIGINT or SIGTERM.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Box<Serve>),
+    /// Serve in the place of the server at --control, which ends: a new version, or other settings, without a query lost.
+    #[command(after_help = UPGRADE_NOTES)]
+    Upgrade(Box<Serve>),
     /// Read a zone file, or a configuration file and its zones, and report every error with its place; exit 1 if there is one.
     #[command(
         after_help = "Examples:\n  responder check example.com.zone\n  responder check --zone example.com db.example\n  responder check --config responder.toml"
@@ -58,6 +61,17 @@ What the bypass skips: nftables, conntrack, rp_filter and routing do not see the
 interface and to the MAC address that its query came from.
 
 Exit status: 0 after a signal, 1 when it could not start or had to stop, 2 for a wrong command line.";
+
+const UPGRADE_NOTES: &str = "\
+Examples:
+  responder upgrade --config /etc/responder/responder.toml
+
+It takes the flags of `responder serve` and does as that does, beside the server that runs: it reads zones and configuration, opens kernel
+sockets, has the other server leave the bypass, joins it, and has the other one end. Between the two bypasses, for some milliseconds, kernel
+sockets answer. If something is wrong before that, it ends, and the other server goes on; if it fails later, the other one joins the
+bypass again.
+
+Exit status: as of `responder serve`.";
 
 const RELOAD_NOTES: &str = "\
 Examples:

@@ -1,7 +1,7 @@
 //! The control socket: one request line, one JSON document.
 //!
 //! A unix socket that only its owner may open. Requests are `status`, `reload` and `reload ZONE`; answers are made by the control thread, so that
-//! counters are read only when somebody asks.
+//! counters are read only when somebody asks. A server that takes over asks the one before it to `make-way` and to `finish`.
 
 pub mod metrics;
 pub mod reload;
@@ -35,6 +35,8 @@ use status::Status;
 const WITHIN: Duration = Duration::from_secs(5);
 /// Large zones take their time.
 const RELOAD_WITHIN: Duration = Duration::from_secs(1800);
+/// Workers end and connections finish within this.
+const HAND_OVER_WITHIN: Duration = Duration::from_secs(10);
 /// How long another server at the same path is given to end.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
 /// Clients that may wait to be accepted.
@@ -43,6 +45,8 @@ const BACKLOG: i32 = 16;
 const REQUEST_MAX: u64 = 1024;
 const STATUS: &str = "status";
 const RELOAD: &str = "reload";
+const MAKE_WAY: &str = "make-way";
+const FINISH: &str = "finish";
 
 /// What is asked, and where the answer goes.
 #[derive(Debug)]
@@ -56,12 +60,17 @@ pub enum Request {
         /// Where the answer goes.
         reply: oneshot::Sender<Report>,
     },
+    /// To leave the bypass to another server, and let the kernel path answer.
+    MakeWay(oneshot::Sender<()>),
+    /// To end, since the other server answers.
+    Finish(oneshot::Sender<()>),
 }
 
 /// The listening socket. Dropping it removes the file.
 #[derive(Debug)]
 pub struct Control {
-    path: PathBuf,
+    /// The file that is ours to remove.
+    path: Option<PathBuf>,
     sender: mpsc::Sender<Request>,
     requests: mpsc::Receiver<Request>,
 }
@@ -81,6 +90,20 @@ impl Control {
                 path.display()
             );
         }
+        Self::open(path, path)
+    }
+
+    /// Listens beside the server at `path`, until [`replace_other`](Self::replace_other).
+    pub fn listen_beside(path: &Path) -> Result<Self> {
+        ensure!(
+            is_listened_at(path),
+            "no responder answers at {}: there is nothing to take over; `responder serve` starts one",
+            path.display()
+        );
+        Self::open(&beside(path), path)
+    }
+
+    fn open(path: &Path, given: &Path) -> Result<Self> {
         let open = || -> io::Result<UnixListener> {
             match fs::symlink_metadata(path) {
                 // Nothing but a socket that nobody listens at is ours to remove.
@@ -99,12 +122,24 @@ impl Control {
         let listener = open().with_context(|| {
             format!(
                 "cannot listen at {}: the directory must exist and be writable, or give another path with --control",
-                path.display()
+                given.display()
             )
         })?;
         let (sender, requests) = mpsc::channel(1);
         tokio::spawn(accept(listener, sender.clone()));
-        Ok(Self { path: path.to_owned(), sender, requests })
+        Ok(Self { path: Some(path.to_owned()), sender, requests })
+    }
+
+    /// Takes the place of the other server's socket.
+    pub fn replace_other(&mut self, path: &Path) -> Result<()> {
+        fs::rename(beside(path), path).with_context(|| format!("cannot take the control socket {}", path.display()))?;
+        self.path = Some(path.to_owned());
+        Ok(())
+    }
+
+    /// Leaves the file to the server that has taken its place.
+    pub fn forget(&mut self) {
+        self.path = None;
     }
 
     /// Where others put requests that are answered like those from the socket.
@@ -120,6 +155,13 @@ impl Control {
             None => std::future::pending().await,
         }
     }
+}
+
+/// Where a server listens that is to take over from the one at `path`.
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".next");
+    name.into()
 }
 
 /// Whether somebody listens there, busy or not.
@@ -139,7 +181,7 @@ fn is_listened_at(path: &Path) -> bool {
 impl Drop for Control {
     fn drop(&mut self) {
         // Somebody may have removed it already; there is nothing else to do at exit.
-        let _ = fs::remove_file(&self.path);
+        let _ = self.path.as_ref().map(fs::remove_file);
     }
 }
 
@@ -176,6 +218,13 @@ async fn answer(request: &str, requests: &mpsc::Sender<Request>) -> Result<Vec<u
             requests.send(Request::Status(sender)).await?;
             Ok(serde_json::to_vec(&timeout(WITHIN, answer).await??)?)
         }
+        (MAKE_WAY | FINISH, None) => {
+            let (sender, answer) = oneshot::channel();
+            let request = if command == FINISH { Request::Finish(sender) } else { Request::MakeWay(sender) };
+            requests.send(request).await?;
+            timeout(HAND_OVER_WITHIN, answer).await??;
+            Ok(b"{}".to_vec())
+        }
         (RELOAD, zone) => {
             let (reply, answer) = oneshot::channel();
             requests.send(Request::Reload { zone: zone.map(str::to_owned), reply }).await?;
@@ -195,6 +244,23 @@ pub fn ask_reload(path: &Path, zone: Option<&str>) -> Result<String> {
     let request = zone.map_or_else(|| RELOAD.to_owned(), |zone| format!("{RELOAD} {zone}"));
     ensure!(!request.contains('\n') && request.len() < 1024, "{request:?}: expected the name of a zone");
     exchange(path, &request, RELOAD_WITHIN)
+}
+
+/// Has the server at `path` leave the bypass.
+pub fn ask_to_make_way(path: &Path) -> Result<()> {
+    hand_over(path, MAKE_WAY)
+}
+
+/// Has the server at `path` end.
+pub fn ask_to_finish(path: &Path) -> Result<()> {
+    hand_over(path, FINISH)
+}
+
+fn hand_over(path: &Path, request: &str) -> Result<()> {
+    let reply = exchange(path, request, HAND_OVER_WITHIN)?;
+    // One from before there was this says that it does not know the request.
+    ensure!(reply.trim_end() == "{}", "the responder at {} cannot hand over: {}", path.display(), reply.trim_end());
+    Ok(())
 }
 
 fn exchange(path: &Path, request: &str, within: Duration) -> Result<String> {

@@ -103,6 +103,12 @@ impl KernelPath {
         self.listening.keys().copied()
     }
 
+    /// Whether a client is connected over TCP.
+    #[must_use]
+    pub fn has_connections(&self) -> bool {
+        self.tcp.has_connections()
+    }
+
     /// What its sockets have done.
     #[must_use]
     pub fn status(&self) -> status::KernelPath {

@@ -5,12 +5,13 @@ use std::process::ExitCode;
 use clap::Parser;
 use responder::{
     cli::{Cli, Command},
-    command,
+    command::{self, serve::Start},
 };
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Serve(flags) => command::serve::run(&flags),
+        Command::Serve(flags) => command::serve::run(&flags, Start::Alone),
+        Command::Upgrade(flags) => command::serve::run(&flags, Start::TakeOver),
         Command::Check(flags) => command::check::run(&flags),
         Command::Status(flags) => command::status::run(&flags),
         Command::Top(flags) => command::top::run(&flags),

@@ -49,7 +49,7 @@ pub struct Bypass {
     /// Receive queues that have no worker, and why.
     pub unserved: Vec<Unserved>,
     /// The XDP program: once loaded it stays so, since loading another takes capabilities that are given up.
-    steering: Option<Steering>,
+    steering: Steering,
     /// It is attached, or is about to be.
     joined: bool,
     /// The interface's receive queues when it was joined.
@@ -72,19 +72,17 @@ struct Follow {
 }
 
 impl Bypass {
-    /// Brings the bypass up. `served` are the addresses whose queries are steered, `handler` makes one handler per worker: it is
-    /// told whether checksums are to be verified and how many workers there are.
-    pub fn start(
-        interface: Interface,
-        config: &Config,
-        served: &[SocketAddr],
-        handler: impl Fn(bool, usize) -> Handler,
-    ) -> Result<Self> {
-        let mut bypass = Self {
+    /// Loads the XDP program, and does nothing to the interface yet. `served` are the addresses whose queries will be steered.
+    pub fn load(interface: Interface, config: &Config, served: &[SocketAddr]) -> Result<Self> {
+        let mut steering = Steering::load(&settings(&interface, config, served))?;
+        if config.log_steering {
+            print_log(&mut steering)?;
+        }
+        Ok(Self {
             interface,
             queues: Vec::new(),
             unserved: Vec::new(),
-            steering: None,
+            steering,
             joined: false,
             present: 0,
             waits_for: None,
@@ -92,12 +90,11 @@ impl Bypass {
             prefixes: Prefixes::default(),
             next_look: Instant::now(),
             follow: None,
-        };
-        bypass.join(config, served, handler)?;
-        Ok(bypass)
+        })
     }
 
-    /// Attaches, binds a socket for each queue, and steers. Where that fails, the interface is left again.
+    /// Attaches, binds a socket for each queue, and steers. `handler` makes one handler per worker: it is told whether checksums are to be verified and
+    /// how many workers there are. Where something fails, the interface is left again.
     pub fn join(
         &mut self,
         config: &Config,
@@ -128,16 +125,7 @@ impl Bypass {
             socket::mtu_max()
         );
         let settings = settings(interface, config, served);
-        let steering = match &mut self.steering {
-            Some(steering) => steering,
-            None => {
-                let steering = self.steering.insert(Steering::load(&settings)?);
-                if config.log_steering {
-                    print_log(steering)?;
-                }
-                steering
-            }
-        };
+        let steering = &mut self.steering;
         self.joined = true;
         steering.attach(name, interface.index, &settings)?;
         if let Some(fallback) = steering.fallback() {
@@ -199,8 +187,10 @@ impl Bypass {
     /// Takes the queues out of the XSKMAP, then ends the workers, then detaches. What was counted stays.
     pub fn leave(&mut self, waits_for: &str) {
         self.waits_for = Some(waits_for.to_owned());
-        let Some(steering) = self.steering.as_mut().filter(|_| std::mem::take(&mut self.joined)) else { return };
-        if let Err(error) = steering.clear_slots() {
+        if !std::mem::take(&mut self.joined) {
+            return;
+        }
+        if let Err(error) = self.steering.clear_slots() {
             eprintln!("warning: {}: {error:#}", self.interface.name);
         }
         // The workers end now, all at once, and the program after them.
@@ -208,7 +198,7 @@ impl Bypass {
         for queue in &mut self.queues {
             queue.leave(waits_for);
         }
-        steering.detach();
+        self.steering.detach();
     }
 
     /// Whether it has left, and what it waits for.
@@ -230,16 +220,20 @@ impl Bypass {
         if strips(&self.interface, self.tagged) && !strips(&before, self.tagged) {
             warn_of_stripping(&self.interface);
         }
-        let Some(steering) = self.steering.as_mut().filter(|_| self.joined) else { return Ok(()) };
-        self.prefixes.become_these(Prefixes::new(served, kernel_only(&self.interface)), steering)
+        if !self.joined {
+            return Ok(());
+        }
+        self.prefixes.become_these(Prefixes::new(served, kernel_only(&self.interface)), &mut self.steering)
     }
 
     /// Looks after the queues, a few times a second.
     pub fn tick(&mut self) {
-        let Some(steering) = self.steering.as_mut().filter(|_| self.joined) else { return };
+        if !self.joined {
+            return;
+        }
         let (now, carrier) = (Instant::now(), nic::has_carrier(&self.interface.name));
         for queue in &mut self.queues {
-            queue.tick(&self.interface, steering, carrier, now);
+            queue.tick(&self.interface, &mut self.steering, carrier, now);
         }
         if now >= self.next_look {
             self.next_look = now + LOOK_EVERY;
@@ -266,14 +260,13 @@ impl Bypass {
 
     /// Finds queues that receive nothing though they should. Where each has received something, nothing is read for it.
     fn look(&mut self, now: Instant) {
-        let Some(steering) = &mut self.steering else { return };
         if !self.queues.iter().any(Queue::is_silent) {
             return;
         }
         let counters = nic::Counters::read(&self.interface.name);
-        let verdicts = steering.verdicts().unwrap_or_default().iter().map(|(_, count)| count).sum();
+        let verdicts = self.steering.verdicts().unwrap_or_default().iter().map(|(_, count)| count).sum();
         for queue in self.queues.iter_mut().filter(|queue| queue.is_silent()) {
-            queue.look(&self.interface, steering, &counters, verdicts, now);
+            queue.look(&self.interface, &mut self.steering, &counters, verdicts, now);
         }
     }
 
@@ -313,8 +306,7 @@ impl Bypass {
             waits_for: self.waits_for.clone(),
             verdicts: self
                 .steering
-                .as_ref()
-                .and_then(|steering| steering.verdicts().ok())
+                .verdicts()
                 .unwrap_or_default()
                 .into_iter()
                 .map(|(name, count)| (name.to_owned(), count))
@@ -324,7 +316,7 @@ impl Bypass {
     }
 
     fn mode(&self) -> &'static str {
-        self.steering.as_ref().and_then(Steering::mode).map_or("detached", steering::Mode::name)
+        self.steering.mode().map_or("detached", steering::Mode::name)
     }
 }
 

@@ -28,7 +28,7 @@ use crate::{
     cli::{Io, Serve, ServiceKind},
     config::Config,
     control::{
-        Control, Request, metrics,
+        self, Control, Request, metrics,
         reload::shown,
         status::{self, Status},
     },
@@ -46,11 +46,24 @@ use crate::{
 const TICK: Duration = Duration::from_millis(250);
 /// How often a bypass that has left its interface tries to join it again.
 const JOIN_EVERY: Duration = Duration::from_millis(500);
+/// A server that has asked to take over, and has not by then, has failed.
+const TAKE_OVER_WITHIN: Duration = Duration::from_secs(10);
+/// How long TCP connections may go on when the server ends in an orderly way.
+const FINISH_WITHIN: Duration = Duration::from_secs(5);
 /// No interface has this index.
 const GONE: u32 = 0;
 
+/// How a server begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// There is no other.
+    Alone,
+    /// Another one serves the same and ends when this one can.
+    TakeOver,
+}
+
 /// Serves until a signal.
-pub fn run(flags: &Serve) -> Result<ExitCode> {
+pub fn run(flags: &Serve, start: Start) -> Result<ExitCode> {
     let config = match Config::new(flags) {
         Ok(config) => config,
         // As for what the parser itself refuses.
@@ -74,7 +87,7 @@ pub fn run(flags: &Serve) -> Result<ExitCode> {
     let (service, zones, contents) = load(&config).map_err(privilege::explain)?;
     let reloader = Reloader::new(&config, contents);
     // TCP's tasks share their state within this one thread.
-    LocalSet::new().block_on(&runtime, serve(&config, service, zones, reloader, hangup))?;
+    LocalSet::new().block_on(&runtime, serve(&config, service, zones, reloader, hangup, start))?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -105,6 +118,7 @@ async fn serve(
     zones: Option<Published>,
     mut reloader: Reloader,
     mut hangup: Signal,
+    start: Start,
 ) -> Result<()> {
     let mut monitor = Monitor::open()?;
     let mut interfaces = Vec::with_capacity(config.interfaces.len());
@@ -115,14 +129,26 @@ async fn serve(
         }
         interfaces.push(interface);
     }
-    let mut control = Control::listen(&config.control)?;
-    if let Some(address) = config.metrics {
-        metrics::listen(address, control.sender())?;
+    let mut control = match start {
+        Start::Alone => Control::listen(&config.control)?,
+        Start::TakeOver => Control::listen_beside(&config.control)?,
+    };
+    let mut metrics_at = config.metrics;
+    if start == Start::Alone {
+        listen_for_metrics(&mut metrics_at, &control)?;
     }
     let mut stop = Signals::new()?;
 
-    let mut server = Server::start(config, service, zones, &interfaces)?;
+    let mut server = Server::start(config, service, zones, &interfaces, start)?;
+    if start == Start::TakeOver {
+        control::ask_to_make_way(&config.control)?;
+    }
+    server.join()?;
     server.settle()?;
+    if start == Start::TakeOver {
+        control::ask_to_finish(&config.control)?;
+        control.replace_other(&config.control)?;
+    }
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     eprintln!("ready: {}", server.summary());
@@ -138,6 +164,21 @@ async fn serve(
             request = control.request() => match request {
                 // A client that has gone needs no answer.
                 Request::Status(reply) => drop(reply.send(server.status())),
+                Request::MakeWay(reply) => {
+                    eprintln!("another server takes over: leaving the bypass");
+                    server.make_way();
+                    // If it has gone, the bypasses join again.
+                    let _ = reply.send(());
+                }
+                Request::Finish(reply) => {
+                    eprintln!("another server has taken over: stopping");
+                    supervisor.stopping();
+                    server.close();
+                    control.forget();
+                    let _ = reply.send(());
+                    server.connections_end().await;
+                    return Ok(());
+                }
                 Request::Reload { zone, reply } => {
                     supervisor.reloading();
                     reloader.want(zone, Some(reply));
@@ -155,6 +196,13 @@ async fn serve(
             _ = tick.tick() => {
                 server.tick();
                 supervisor.alive();
+                // The other server may have the port for some seconds more.
+                if let Err(error) = listen_for_metrics(&mut metrics_at, &control)
+                    && server.started.elapsed() > 2 * FINISH_WITHIN
+                {
+                    eprintln!("warning: {error:#}");
+                    metrics_at = None;
+                }
             }
             () = monitor.changed() => {
                 for name in &config.interfaces {
@@ -167,6 +215,15 @@ async fn serve(
             }
         }
     }
+}
+
+/// Serves metrics where they are not served yet.
+fn listen_for_metrics(wanted: &mut Option<SocketAddr>, control: &Control) -> Result<()> {
+    if let Some(address) = *wanted {
+        metrics::listen(address, control.sender())?;
+        *wanted = None;
+    }
+    Ok(())
 }
 
 /// Everything that runs. Fields are dropped in this order: unsteer first, then the sockets that the passed packets need.
@@ -189,7 +246,14 @@ struct Server<'a> {
 }
 
 impl<'a> Server<'a> {
-    fn start(config: &'a Config, service: Service, zones: Option<Published>, interfaces: &[Interface]) -> Result<Self> {
+    /// Opens the kernel path's sockets and loads the XDP programs.
+    fn start(
+        config: &'a Config,
+        service: Service,
+        zones: Option<Published>,
+        interfaces: &[Interface],
+        start: Start,
+    ) -> Result<Self> {
         let own = AddressList::default();
         own.set(own_addresses(config, interfaces));
         let allowed = topology::allowed_cpus();
@@ -204,7 +268,8 @@ impl<'a> Server<'a> {
         // Which interface a socket's replies leave by is the kernel's choice.
         let mtu = interfaces.iter().map(|interface| interface.mtu).min().unwrap_or(u32::MAX);
         config.tcp.allow()?;
-        let options = Options { cpus, sockets: config.sockets, mtu, tcp: config.tcp, takes_over: false };
+        let options =
+            Options { cpus, sockets: config.sockets, mtu, tcp: config.tcp, takes_over: start == Start::TakeOver };
         let mut kernel = KernelPath::new(service.clone(), rules.clone(), own.clone(), options);
         for address in served(config, interfaces) {
             kernel.add(address)?;
@@ -227,11 +292,47 @@ impl<'a> Server<'a> {
         if config.io == Io::Xdp {
             for interface in server.interfaces.clone() {
                 let steered = server.steered(&interface);
-                let bypass = Bypass::start(interface.clone(), config, &steered, server.handler(&interface))?;
-                server.bypasses.push(bypass);
+                server.bypasses.push(Bypass::load(interface, config, &steered)?);
             }
         }
         Ok(server)
+    }
+
+    /// Puts the bypasses to work.
+    fn join(&mut self) -> Result<()> {
+        (0..self.bypasses.len()).try_for_each(|index| self.join_one(index))
+    }
+
+    fn join_one(&mut self, index: usize) -> Result<()> {
+        let interface = &self.bypasses[index].interface;
+        let (steered, handler) = (self.steered(interface), self.handler(interface));
+        self.bypasses[index].join(self.config, &steered, handler)
+    }
+
+    /// Has the kernel path answer alone, since another server is about to take over. Should it not, the bypasses join again.
+    fn make_way(&mut self) {
+        for bypass in &mut self.bypasses {
+            bypass.leave("another server takes over");
+        }
+        self.join_at = Instant::now() + TAKE_OVER_WITHIN;
+    }
+
+    /// Closes the sockets when they have answered what they have received.
+    fn close(&mut self) {
+        self.bypasses.clear();
+        let addresses: Vec<SocketAddr> = self.kernel.addresses().collect();
+        addresses.into_iter().for_each(|address| self.kernel.remove(address));
+    }
+
+    /// Gives TCP connections some time to end.
+    async fn connections_end(&self) {
+        let end_at = Instant::now() + FINISH_WITHIN;
+        loop {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            if !self.kernel.has_connections() || Instant::now() >= end_at {
+                return;
+            }
+        }
     }
 
     /// Makes the handlers of an interface's workers.
@@ -291,9 +392,9 @@ impl<'a> Server<'a> {
                 continue;
             }
             self.join_at = Instant::now() + JOIN_EVERY;
-            let (steered, handler) = (self.steered(&interface), self.handler(&interface));
-            let bypass = &mut self.bypasses[index];
-            match bypass.join(self.config, &steered, handler) {
+            let joined = self.join_one(index);
+            let bypass = &self.bypasses[index];
+            match joined {
                 Ok(()) => eprintln!("serving again: {}", bypass.summary()),
                 Err(_) if waits_for.as_deref() == bypass.waits_for() => {}
                 Err(error) => {

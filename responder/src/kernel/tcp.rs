@@ -117,6 +117,10 @@ impl Shared {
         self.state.borrow_mut().refresh(service::now_s);
     }
 
+    pub(super) fn has_connections(&self) -> bool {
+        self.open.get() > 0
+    }
+
     /// Whether the access list lets this client connect. Nothing is read from who gets no answer.
     fn admits(&self, client: IpAddr) -> bool {
         let mut state = self.state.borrow_mut();
