@@ -10,7 +10,7 @@ use clap::{Parser, Subcommand};
 use xtask::{
     bench, conformance, ebpf,
     lab::{Lab, Options, Side},
-    package, run, setup, test, vm,
+    package, rehearse, run, setup, test, vm,
 };
 
 /// Builds, runs, tests and measures the responder. Each command does its own set-up.
@@ -30,6 +30,8 @@ enum Task {
     Run(run::Flags),
     /// Run every test, those that need root included.
     Test(test::Flags),
+    /// Reload, upgrade, change addresses, flap the link and kill a server in a lab while it is asked, and say what was lost.
+    Rehearse(rehearse::Flags),
     /// Compare every answer with those of NSD, Knot and BIND, on the same zones.
     Conformance(conformance::Flags),
     /// Build the XDP programs from source and refresh the checked-in objects.
@@ -99,6 +101,7 @@ fn main() -> ExitCode {
     let result = match cli.task {
         Task::Run(flags) => run::run(&flags, cli.built),
         Task::Test(flags) => test::run(&flags),
+        Task::Rehearse(flags) => rehearse::run(&flags, cli.built),
         Task::Conformance(flags) => conformance::run(&flags, cli.built),
         Task::Ebpf { check } => ebpf::run(check).map(|()| ExitCode::SUCCESS),
         Task::Lab(task) => lab(&task, cli.built),
