@@ -164,6 +164,9 @@ pub struct Serve {
     /// Have the kernel refuse system calls that a DNS server has no use for, such as execve or mount [default: on].
     #[arg(long, value_enum)]
     pub sandbox: Option<Sandbox>,
+    /// The least important lines that are logged [default: info].
+    #[arg(long, value_enum)]
+    pub log_level: Option<LogLevel>,
     /// Log some of the packets that the XDP program passes to the kernel, a few a second per CPU. Costs nothing when absent.
     #[arg(long)]
     pub log_steering: bool,
@@ -249,6 +252,19 @@ pub enum Io {
     Xdp,
     /// Kernel sockets alone.
     Socket,
+}
+
+/// What is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogLevel {
+    /// What has failed.
+    Error,
+    /// And what is wrong, or not as it should be.
+    Warn,
+    /// And what happens.
+    Info,
+    /// And what is of use when something is looked for.
+    Debug,
 }
 
 /// How the threads of the kernel path share an address.

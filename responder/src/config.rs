@@ -20,7 +20,7 @@ pub use settings::DNS_PORT;
 use settings::{Choice, Settings};
 
 use crate::{
-    cli::{DEFAULT_CONTROL, Io, Sandbox, Serve, ServiceKind, Sockets, Switch, XdpMode},
+    cli::{DEFAULT_CONTROL, Io, LogLevel, Sandbox, Serve, ServiceKind, Sockets, Switch, XdpMode},
     guard::cookie::Secrets,
     kernel::tcp,
     service::Rules,
@@ -70,6 +70,8 @@ pub struct Config {
     pub user: Option<String>,
     /// Whether system calls are restricted.
     pub sandbox: Sandbox,
+    /// What is logged.
+    pub log_level: LogLevel,
     /// Whether the XDP program logs.
     pub log_steering: bool,
     /// What bounds TCP.
@@ -98,7 +100,6 @@ impl Config {
     pub fn needs_restart(&self, now: &Self) -> Vec<String> {
         let changed = [
             ("interfaces", self.interfaces != now.interfaces),
-            ("listen", self.listen != now.listen),
             ("queues", self.queues != now.queues),
             ("cpus", self.cpus != now.cpus),
             ("io", self.io != now.io),
@@ -170,6 +171,7 @@ impl Config {
             metrics: settings.metrics,
             user: settings.user,
             sandbox: settings.sandbox.unwrap_or(Sandbox::On),
+            log_level: settings.log_level.unwrap_or(LogLevel::Info),
             log_steering: settings.log_steering.unwrap_or(false),
             tcp: settings.tcp.unwrap_or_default(),
             rules: settings.rules.unwrap_or_default(),

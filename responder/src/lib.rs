@@ -13,6 +13,7 @@ pub mod guard;
 pub mod interface;
 pub mod kernel;
 pub mod latest;
+pub mod log;
 pub mod privilege;
 pub mod service;
 pub mod sys;

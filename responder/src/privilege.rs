@@ -98,7 +98,7 @@ pub fn begin(config: &Config) -> Result<()> {
 /// Gives up all capabilities of the calling thread.
 pub fn drop_all() {
     if let Err(error) = keep(&CapsHashSet::new()) {
-        eprintln!("warning: a thread keeps its capabilities: {error}");
+        tracing::warn!("a thread keeps its capabilities: {error}");
     }
 }
 
@@ -106,7 +106,7 @@ pub fn drop_all() {
 pub fn drop_all_but_reading() {
     let held = caps::read(None, CapSet::Permitted).unwrap_or_default();
     if let Err(error) = keep(&held.into_iter().filter(|capability| *capability == READ).collect()) {
-        eprintln!("warning: a thread keeps its capabilities: {error}");
+        tracing::warn!("a thread keeps its capabilities: {error}");
     }
 }
 

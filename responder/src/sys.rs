@@ -12,7 +12,11 @@ use std::{
 };
 
 use libc::{c_int, c_void};
-use nix::sys::socket::{MsgFlags, recv};
+use nix::{
+    sched::{CpuSet, sched_setaffinity},
+    sys::socket::{MsgFlags, recv},
+    unistd::Pid,
+};
 use serde::{Deserialize, Serialize};
 
 pub use self::{
@@ -118,6 +122,13 @@ fn words(long: u64) -> [u32; 2] {
 pub fn kernel_release() -> String {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     if release.is_empty() { "(unknown)".to_owned() } else { release.trim().to_owned() }
+}
+
+/// Has a thread, 0 for the calling one, run on these CPUs and no others.
+pub fn run_on(thread: i32, cpus: &[usize]) -> nix::Result<()> {
+    let mut set = CpuSet::new();
+    cpus.iter().try_for_each(|cpu| set.set(*cpu))?;
+    sched_setaffinity(Pid::from_raw(thread), &set)
 }
 
 /// Gives the calling thread less of the CPU than the others have when there is not enough for all. Only on Linux is this about one thread.
@@ -316,6 +327,17 @@ fn ethtool(interface: &str, request: &mut [u32]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_is_moved_by_its_id() {
+        use nix::sched::sched_getaffinity;
+        let all = sched_getaffinity(Pid::from_raw(0)).unwrap();
+        let cpu = (0..CpuSet::count()).rfind(|cpu| all.is_set(*cpu).unwrap()).unwrap();
+        run_on(thread_id(), &[cpu]).unwrap();
+        let now = sched_getaffinity(Pid::from_raw(0)).unwrap();
+        assert!((0..CpuSet::count()).all(|other| now.is_set(other).unwrap() == (other == cpu)));
+        assert!(run_on(thread_id(), &[CpuSet::count()]).is_err());
+    }
 
     #[test]
     fn a_name_that_no_interface_can_have_is_an_error() {

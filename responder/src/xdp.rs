@@ -129,7 +129,7 @@ impl Bypass {
         self.joined = true;
         steering.attach(name, interface.index, &settings)?;
         if let Some(fallback) = steering.fallback() {
-            eprintln!("warning: {fallback}");
+            tracing::warn!("{fallback}");
         }
         if strips(interface, self.tagged) {
             warn_of_stripping(interface);
@@ -145,7 +145,7 @@ impl Bypass {
         let interrupts = topology::interrupts(name);
         let placements = topology::place(&served_queues, &allowed, config.cpus.as_deref(), &interrupts)?;
         if placements.iter().any(|placement| placement.shared) {
-            eprintln!("warning: {name}: {} queues share {} CPUs", placements.len(), allowed.len());
+            tracing::warn!("{name}: {} queues share {} CPUs", placements.len(), allowed.len());
         }
 
         let options = Options {
@@ -191,7 +191,7 @@ impl Bypass {
             return;
         }
         if let Err(error) = self.steering.clear_slots() {
-            eprintln!("warning: {}: {error:#}", self.interface.name);
+            tracing::warn!("{}: {error:#}", self.interface.name);
         }
         // The workers end now, all at once, and the program after them.
         self.queues.iter().for_each(Queue::stop);
@@ -335,8 +335,8 @@ fn warn_of_copy_mode(interface: &Interface, queues: &[Queue]) {
         }
     }
     for (reason, queues) in reasons {
-        eprintln!(
-            "warning: {} queue {}: copy mode: {reason} (driver {}, Linux {})",
+        tracing::warn!(
+            "{} queue {}: copy mode: {reason} (driver {}, Linux {})",
             interface.name,
             queues.join(", "),
             interface.driver,
@@ -344,8 +344,8 @@ fn warn_of_copy_mode(interface: &Interface, queues: &[Queue]) {
         );
     }
     if queues.iter().any(|queue| queue.tx_budget() == Some(socket::DEFAULT_TX_BUDGET)) {
-        eprintln!(
-            "warning: {}: in copy mode Linux {} sends {} replies in a system call; 6.17 and later send all",
+        tracing::warn!(
+            "{}: in copy mode Linux {} sends {} replies in a system call; 6.17 and later send all",
             interface.name,
             sys::kernel_release(),
             socket::DEFAULT_TX_BUDGET
@@ -362,8 +362,8 @@ fn warn_of_stripping(interface: &Interface) {
     let name = &interface.name;
     // veth passes tags on as it got them.
     let peer = if interface.driver == "veth" { " (and `txvlan off` at its other end)" } else { "" };
-    eprintln!(
-        "warning: {name} takes VLAN tags off received packets, so that the bypass cannot answer with them: queries to addresses of its VLAN \
+    tracing::warn!(
+        "{name} takes VLAN tags off received packets, so that the bypass cannot answer with them: queries to addresses of its VLAN \
          devices take the kernel path; `ethtool -K {name} rxvlan off`{peer} gives them to the bypass"
     );
 }
@@ -415,7 +415,7 @@ impl log::Log for StderrLog {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        eprintln!("xdp: {}", record.args());
+        tracing::info!("xdp: {}", record.args());
     }
 
     fn flush(&self) {}

@@ -21,7 +21,7 @@ use tokio::{
     time::MissedTickBehavior,
 };
 
-use reloader::Reloader;
+use reloader::{Reloader, Settings};
 use supervisor::Supervisor;
 
 use crate::{
@@ -36,6 +36,7 @@ use crate::{
     interface::{Interface, Monitor},
     kernel::{KernelPath, Options},
     latest::Latest,
+    log,
     privilege::{self, Privileges},
     service::{Rules, Service, State},
     xdp::{Bypass, nic, topology, worker::Handler},
@@ -72,6 +73,7 @@ pub fn run(flags: &Serve, start: Start) -> Result<ExitCode> {
             return Ok(ExitCode::from(2));
         }
     };
+    log::start(config.log_level);
     privilege::begin(&config)?;
     // As the user who will read it again.
     config.read_again().map_err(privilege::explain)?;
@@ -99,14 +101,14 @@ fn load(config: &Config) -> Result<(Service, Option<Published>, Contents)> {
         ServiceKind::Dns => {}
     }
     let started = Instant::now();
-    eprintln!("loading {} zones", config.zones.len());
+    tracing::info!("loading {} zones", config.zones.len());
     let (contents, zones) = Contents::load(&config.zones)?;
     let elapsed_s = started.elapsed().as_secs_f64();
     let summary = zones.summary();
     let records: usize = summary.iter().map(|zone| zone.records).sum();
-    eprintln!("loaded {records} records in {elapsed_s:.2} s");
+    tracing::info!("loaded {records} records in {elapsed_s:.2} s");
     for warning in summary.iter().flat_map(|zone| shown(&zone.warnings)) {
-        eprintln!("warning: {warning}");
+        tracing::warn!("{warning}");
     }
     let zones = Published::new(zones);
     Ok((Service::Dns(zones.view()), Some(zones), contents))
@@ -151,13 +153,13 @@ async fn serve(
     }
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    eprintln!("ready: {}", server.summary());
+    tracing::info!("ready: {}", server.summary());
     let mut supervisor = Supervisor::new();
     supervisor.ready(server.zone_count());
     loop {
         tokio::select! {
             signal = stop.received() => {
-                eprintln!("{signal}: stopping");
+                tracing::info!("{signal}: stopping");
                 supervisor.stopping();
                 return Ok(());
             }
@@ -165,13 +167,13 @@ async fn serve(
                 // A client that has gone needs no answer.
                 Request::Status(reply) => drop(reply.send(server.status())),
                 Request::MakeWay(reply) => {
-                    eprintln!("another server takes over: leaving the bypass");
+                    tracing::info!("another server takes over: leaving the bypass");
                     server.make_way();
                     // If it has gone, the bypasses join again.
                     let _ = reply.send(());
                 }
                 Request::Finish(reply) => {
-                    eprintln!("another server has taken over: stopping");
+                    tracing::info!("another server has taken over: stopping");
                     supervisor.stopping();
                     server.close();
                     control.forget();
@@ -189,7 +191,8 @@ async fn serve(
                 reloader.want(None, None);
             }
             mut done = reloader.done() => {
-                server.take(done.zones.take(), done.rules.take());
+                let errors = server.take(done.zones.take(), done.settings.take());
+                done.report.errors.extend(errors);
                 supervisor.ready(server.zone_count());
                 done.tell();
             }
@@ -200,7 +203,7 @@ async fn serve(
                 if let Err(error) = listen_for_metrics(&mut metrics_at, &control)
                     && server.started.elapsed() > 2 * FINISH_WITHIN
                 {
-                    eprintln!("warning: {error:#}");
+                    tracing::warn!("{error:#}");
                     metrics_at = None;
                 }
             }
@@ -231,6 +234,8 @@ struct Server<'a> {
     bypasses: Vec<Bypass>,
     kernel: KernelPath,
     config: &'a Config,
+    /// The addresses that the operator has listed.
+    listen: Vec<SocketAddr>,
     /// What the service answers from, if it is DNS.
     zones: Option<Published>,
     /// Whether zones that were replaced are still held by a worker that has not looked since.
@@ -255,7 +260,7 @@ impl<'a> Server<'a> {
         start: Start,
     ) -> Result<Self> {
         let own = AddressList::default();
-        own.set(own_addresses(config, interfaces));
+        own.set(own_addresses(&config.listen, interfaces));
         let allowed = topology::allowed_cpus();
         let cpus = match &config.cpus {
             Some(cpus) => {
@@ -271,7 +276,7 @@ impl<'a> Server<'a> {
         let options =
             Options { cpus, sockets: config.sockets, mtu, tcp: config.tcp, takes_over: start == Start::TakeOver };
         let mut kernel = KernelPath::new(service.clone(), rules.clone(), own.clone(), options);
-        for address in served(config, interfaces) {
+        for address in served(&config.listen, interfaces) {
             kernel.add(address)?;
         }
         let (interfaces, started) = (interfaces.to_vec(), Instant::now());
@@ -279,6 +284,7 @@ impl<'a> Server<'a> {
             bypasses: Vec::new(),
             kernel,
             config,
+            listen: config.listen.clone(),
             zones,
             holds_replaced: false,
             rules,
@@ -343,7 +349,7 @@ impl<'a> Server<'a> {
 
     /// The addresses whose queries are steered where they come in by this interface.
     fn steered(&self, interface: &Interface) -> Vec<SocketAddr> {
-        served(self.config, std::slice::from_ref(interface)).collect()
+        served(&self.listen, std::slice::from_ref(interface)).collect()
     }
 
     /// Gives up what start-up needed and serving does not.
@@ -353,16 +359,23 @@ impl<'a> Server<'a> {
         Ok(())
     }
 
-    /// Puts what was reloaded in service.
-    fn take(&mut self, zones: Option<Zones>, rules: Option<Rules>) {
+    /// Puts what was reloaded in service, and returns what could not be.
+    fn take(&mut self, zones: Option<Zones>, settings: Option<Settings>) -> Vec<String> {
+        let mut errors = Vec::new();
         if let (Some(published), Some(zones)) = (&mut self.zones, zones) {
             published.set(zones);
             self.holds_replaced = true;
         }
-        if let Some(rules) = rules {
+        if let Some(Settings { rules, listen, log_level }) = settings {
             self.rules.set(rules);
+            log::set_level(log_level);
+            if listen != self.listen {
+                self.listen = listen;
+                errors = self.follow_addresses();
+            }
         }
         self.kernel.refresh();
+        errors
     }
 
     /// Looks after the queues and bypasses, and frees replaced zones that nobody holds any more.
@@ -370,13 +383,14 @@ impl<'a> Server<'a> {
         for bypass in &mut self.bypasses {
             bypass.tick();
             if bypass.has_other_queues() {
-                eprintln!("{}: its channels have changed, so its queues are bound again", bypass.interface.name);
+                tracing::info!("{}: its channels have changed, so its queues are bound again", bypass.interface.name);
                 bypass.leave("its channels have changed");
             }
         }
         if Instant::now() >= self.join_at {
             self.rejoin();
         }
+        log::flush();
         if self.holds_replaced {
             self.holds_replaced = self.zones.as_mut().is_some_and(|zones| zones.sweep() > 0);
         }
@@ -395,10 +409,10 @@ impl<'a> Server<'a> {
             let joined = self.join_one(index);
             let bypass = &self.bypasses[index];
             match joined {
-                Ok(()) => eprintln!("serving again: {}", bypass.summary()),
+                Ok(()) => tracing::info!("serving again: {}", bypass.summary()),
                 Err(_) if waits_for.as_deref() == bypass.waits_for() => {}
                 Err(error) => {
-                    eprintln!("warning: {}: the kernel path answers, and the bypass waits: {error:#}", interface.name)
+                    tracing::warn!("{}: the kernel path answers, and the bypass waits: {error:#}", interface.name)
                 }
             }
         }
@@ -409,7 +423,7 @@ impl<'a> Server<'a> {
         let Some(known) = self.interfaces.iter().find(|known| known.name == name && known.index != GONE) else {
             return;
         };
-        eprintln!("warning: {error:#}; it is served again when it is back");
+        tracing::warn!("{error:#}; it is served again when it is back");
         self.follow(Interface { index: GONE, up: false, addresses: Vec::new(), ..known.clone() });
     }
 
@@ -420,17 +434,23 @@ impl<'a> Server<'a> {
             return;
         }
         *known = now;
-        self.own.set(own_addresses(self.config, &self.interfaces));
-        let wanted: BTreeSet<SocketAddr> = served(self.config, &self.interfaces).collect();
+        for error in self.follow_addresses() {
+            tracing::warn!("{error}");
+        }
+    }
+
+    /// Serves the addresses that are to be served now, and no others. Returns what could not be done.
+    fn follow_addresses(&mut self) -> Vec<String> {
+        let mut errors = Vec::new();
+        self.own.set(own_addresses(&self.listen, &self.interfaces));
+        let wanted: BTreeSet<SocketAddr> = served(&self.listen, &self.interfaces).collect();
         let gone: Vec<SocketAddr> = self.kernel.addresses().filter(|address| !wanted.contains(address)).collect();
         for address in gone {
-            eprintln!("{address} has gone and is no longer served");
+            tracing::info!("{address} has gone and is no longer served");
             self.kernel.remove(address);
         }
         for address in &wanted {
-            if let Err(error) = self.kernel.add(*address) {
-                eprintln!("warning: {error:#}");
-            }
+            errors.extend(self.kernel.add(*address).err().map(|error| format!("{error:#}")));
         }
         for bypass in &mut self.bypasses {
             let Some(interface) = self.interfaces.iter().find(|interface| interface.name == bypass.interface.name)
@@ -445,11 +465,10 @@ impl<'a> Server<'a> {
                     "the interface is another one"
                 });
             }
-            let steered: Vec<SocketAddr> = served(self.config, std::slice::from_ref(interface)).collect();
-            if let Err(error) = bypass.follow(interface.clone(), &steered) {
-                eprintln!("warning: {error:#}");
-            }
+            let steered: Vec<SocketAddr> = served(&self.listen, std::slice::from_ref(interface)).collect();
+            errors.extend(bypass.follow(interface.clone(), &steered).err().map(|error| format!("{error:#}")));
         }
+        errors
     }
 
     /// One line about what runs: modes and queues of each interface, addresses.
@@ -491,14 +510,14 @@ impl<'a> Server<'a> {
 }
 
 /// What is served: what the operator listed, else every address of the interfaces. A link-local address is served on its own link.
-fn served<'a>(config: &'a Config, interfaces: &'a [Interface]) -> impl Iterator<Item = SocketAddr> + 'a {
-    let all = if config.listen.is_empty() { interfaces } else { &[] };
-    config.listen.iter().copied().chain(all.iter().flat_map(Interface::sockets))
+fn served<'a>(listen: &'a [SocketAddr], interfaces: &'a [Interface]) -> impl Iterator<Item = SocketAddr> + 'a {
+    let all = if listen.is_empty() { interfaces } else { &[] };
+    listen.iter().copied().chain(all.iter().flat_map(Interface::sockets))
 }
 
 /// Every address that is ours, served or not.
-fn own_addresses<'a>(config: &'a Config, interfaces: &'a [Interface]) -> impl Iterator<Item = IpAddr> + 'a {
-    config.listen.iter().map(SocketAddr::ip).chain(interfaces.iter().flat_map(Interface::ips))
+fn own_addresses<'a>(listen: &'a [SocketAddr], interfaces: &'a [Interface]) -> impl Iterator<Item = IpAddr> + 'a {
+    listen.iter().map(SocketAddr::ip).chain(interfaces.iter().flat_map(Interface::ips))
 }
 
 /// The flag's value as it is typed.

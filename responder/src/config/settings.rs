@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result, anyhow, bail, ensure};
 
 use crate::{
-    cli::{Io, Sandbox, Serve, ServiceKind, Sockets, Switch, XdpMode},
+    cli::{Io, LogLevel, Sandbox, Serve, ServiceKind, Sockets, Switch, XdpMode},
     kernel::tcp,
     service::Rules,
     xdp::{socket::ZeroCopy, steering::VlanTag},
@@ -40,6 +40,7 @@ pub(super) struct Settings {
     pub(super) metrics: Option<SocketAddr>,
     pub(super) user: Option<String>,
     pub(super) sandbox: Option<Sandbox>,
+    pub(super) log_level: Option<LogLevel>,
     pub(super) log_steering: Option<bool>,
     /// For these there are no flags.
     pub(super) tcp: Option<tcp::Limits>,
@@ -93,6 +94,7 @@ impl Settings {
             metrics: one("--metrics", &flags.metrics, metrics)?,
             user: flags.user.clone(),
             sandbox: flags.sandbox,
+            log_level: flags.log_level,
             log_steering: flags.log_steering.then_some(true),
             tcp: None,
             rules: None,
@@ -121,6 +123,7 @@ impl Settings {
             metrics: self.metrics.or(other.metrics),
             user: self.user.or(other.user),
             sandbox: self.sandbox.or(other.sandbox),
+            log_level: self.log_level.or(other.log_level),
             log_steering: self.log_steering.or(other.log_steering),
             tcp: self.tcp.or(other.tcp),
             rules: self.rules.or(other.rules),

@@ -1,7 +1,8 @@
-//! UDP over kernel sockets: per address and CPU one socket and one pinned thread that receives, answers and sends in batches.
+//! UDP over kernel sockets: per address and CPU one socket and one thread that receives, answers and sends in batches.
 //!
-//! The sockets of an address form a reuseport group. `SO_INCOMING_CPU` makes the kernel pick the one whose CPU took the packet in, so a
-//! query stays on its CPU here too. A batch costs two system calls, and nothing is allocated per packet. Idle threads sleep in the kernel
+//! The sockets of an address form a reuseport group. `SO_INCOMING_CPU` makes the kernel pick the one whose CPU took the packet in. Its thread begins on
+//! that CPU and is woken there, so that a query stays on its CPU as long as there is time for both. It may go to another one of these CPUs: where one
+//! CPU receives everything, it is busy with that, and a thread pinned to it answers two thirds of what one that may move does. A batch costs two system calls, and nothing is allocated per packet. Idle threads sleep in the kernel
 //! until a packet comes or their socket is shut down, and look up now and then.
 //!
 //! With `--sockets shared` the threads of an address read one socket instead. It is slower, and there to measure by how much.
@@ -87,6 +88,7 @@ impl Listener {
                 counters: Arc::clone(&counters),
             };
             let (pinned, is_pinned) = mpsc::channel();
+            let cpus = options.cpus.clone();
             let handle = thread::Builder::new()
                 .name(format!("udp cpu {cpu}"))
                 .spawn(move || {
@@ -94,6 +96,8 @@ impl Listener {
                     // The receiver waits for exactly this message.
                     let is_pinned = core_affinity::set_for_current(CoreId { id: cpu });
                     let _ = pinned.send((is_pinned, sys::thread_id()));
+                    // They exist, or their own threads say that they do not.
+                    let _ = sys::run_on(0, &cpus);
                     worker.run();
                 })
                 .with_context(|| format!("cannot start a thread for UDP {address}"))?;

@@ -11,10 +11,6 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use nix::{
-    sched::{CpuSet, sched_setaffinity},
-    unistd::Pid,
-};
 
 use super::{
     nic::Counters,
@@ -185,8 +181,8 @@ impl Queue {
     /// Takes socket and worker away; new ones are made as soon as the kernel has let go of the queue.
     fn replace(&mut self, interface: &Interface, steering: &mut Steering, reason: &str, now: Instant) {
         let queue = self.placement.queue;
-        eprintln!(
-            "warning: {} queue {queue}: {reason} (driver {}, Linux {}): its socket is replaced",
+        tracing::warn!(
+            "{} queue {queue}: {reason} (driver {}, Linux {}): its socket is replaced",
             interface.name,
             interface.driver,
             sys::kernel_release()
@@ -211,7 +207,7 @@ impl Queue {
             return Ok(());
         };
         self.state = State::Serving(serve(interface, self.placement, socket, &self.handler, &self.observed)?);
-        eprintln!("{} queue {}: serving again ({})", interface.name, self.placement.queue, self.mode());
+        tracing::info!("{} queue {}: serving again ({})", interface.name, self.placement.queue, self.mode());
         Ok(())
     }
 
@@ -222,20 +218,21 @@ impl Queue {
             return;
         }
         let moved = match &self.state {
-            State::Serving(_) => pin(self.observed.thread(), placement.cpu),
+            State::Serving(_) => sys::run_on(self.observed.thread(), &[placement.cpu]),
             // It will start there.
             State::Rebinding(..) | State::Abandoned(_) => Ok(()),
         };
         let queue = placement.queue;
         match moved {
-            Ok(()) => eprintln!(
+            Ok(()) => tracing::info!(
                 "{} queue {queue}: interrupts moved, its worker goes from CPU {from} to {}",
-                interface.name, placement.cpu
+                interface.name,
+                placement.cpu
             ),
             Err(errno) => {
                 self.placement.cpu = from;
-                eprintln!(
-                    "warning: {} queue {queue}: its worker cannot move to CPU {}: {}",
+                tracing::warn!(
+                    "{} queue {queue}: its worker cannot move to CPU {}: {}",
                     interface.name,
                     placement.cpu,
                     errno.desc()
@@ -309,7 +306,7 @@ impl Queue {
     /// Has its frames go to the kernel path, and keeps what the kernel has counted for its socket, which is to go.
     fn withdraw(&mut self, interface: &Interface, steering: &mut Steering) {
         if let Err(error) = steering.clear_slot(self.placement.queue) {
-            eprintln!("warning: {}: {error:#}", interface.name);
+            tracing::warn!("{}: {error:#}", interface.name);
         }
         self.keep_kernel_counts();
     }
@@ -321,9 +318,10 @@ impl Queue {
     }
 
     fn abandon(&mut self, interface: &Interface, reason: String) {
-        eprintln!(
-            "warning: {} queue {}: {reason}; the kernel path answers its queries",
-            interface.name, self.placement.queue
+        tracing::warn!(
+            "{} queue {}: {reason}; the kernel path answers its queries",
+            interface.name,
+            self.placement.queue
         );
         self.state = State::Abandoned(reason);
     }
@@ -331,8 +329,8 @@ impl Queue {
     fn say_what_was_given_up(&mut self, interface: &Interface) {
         if !self.given_up_said && self.observed.busy_poll_given_up.load(Relaxed) {
             self.given_up_said = true;
-            eprintln!(
-                "warning: {} queue {}: replies stayed in the TX ring, so busy polling is given up here (driver {}, Linux {})",
+            tracing::warn!(
+                "{} queue {}: replies stayed in the TX ring, so busy polling is given up here (driver {}, Linux {})",
                 interface.name,
                 self.placement.queue,
                 interface.driver,
@@ -437,12 +435,6 @@ impl Serving {
     }
 }
 
-fn pin(thread: i32, cpu: usize) -> nix::Result<()> {
-    let mut cpus = CpuSet::new();
-    cpus.set(cpu)?;
-    sched_setaffinity(Pid::from_raw(thread), &cpus)
-}
-
 fn serve(
     interface: &Interface,
     placement: Placement,
@@ -468,21 +460,4 @@ fn serve(
         received_before: observed.counters.received(),
         watch: RxWatch::default(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use nix::sched::sched_getaffinity;
-
-    use super::*;
-
-    #[test]
-    fn a_thread_is_moved_by_its_id() {
-        let all = sched_getaffinity(Pid::from_raw(0)).unwrap();
-        let cpu = (0..CpuSet::count()).rfind(|cpu| all.is_set(*cpu).unwrap()).unwrap();
-        pin(sys::thread_id(), cpu).unwrap();
-        let now = sched_getaffinity(Pid::from_raw(0)).unwrap();
-        assert!((0..CpuSet::count()).all(|other| now.is_set(other).unwrap() == (other == cpu)));
-        assert!(pin(sys::thread_id(), CpuSet::count()).is_err());
-    }
 }

@@ -1,12 +1,12 @@
 //! Reloads of a running server, one after the other, each on a thread of its own with a low priority: it must not take CPU time from the workers, and
 //! the control thread goes on to answer meanwhile.
 
-use std::{collections::VecDeque, future, sync::Arc, thread, time::Instant};
+use std::{collections::VecDeque, future, net::SocketAddr, sync::Arc, thread, time::Instant};
 
 use tokio::sync::oneshot;
 
 use crate::{
-    cli::ServiceKind,
+    cli::{LogLevel, ServiceKind},
     config::Config,
     control::reload::{Report, Zone},
     privilege,
@@ -33,13 +33,20 @@ struct Wanted {
 struct Read {
     report: Report,
     zones: Option<(Contents, Zones)>,
-    rules: Option<Rules>,
+    settings: Option<Settings>,
+}
+
+/// What a running server takes of the configuration, beside its zones.
+pub(super) struct Settings {
+    pub(super) rules: Rules,
+    pub(super) listen: Vec<SocketAddr>,
+    pub(super) log_level: LogLevel,
 }
 
 /// What is to be put in service, before the reply is sent.
 pub(super) struct Done {
     pub(super) zones: Option<Zones>,
-    pub(super) rules: Option<Rules>,
+    pub(super) settings: Option<Settings>,
     pub(super) report: Report,
     reply: Option<oneshot::Sender<Report>>,
 }
@@ -66,14 +73,14 @@ impl Reloader {
             privilege::drop_all_but_reading();
             // Without it the reload takes no longer, and the workers may.
             if let Err(error) = sys::lower_priority() {
-                eprintln!("warning: the reload runs at the priority of the workers: {error}");
+                tracing::warn!("the reload runs at the priority of the workers: {error}");
             }
             // A server that has ended wants nothing any more.
             let _ended = sender.send(read(&config, &contents, zone.as_deref()));
         };
         // A thread that cannot be started drops the sender, which is how the receiver learns of it.
         if let Err(error) = thread::Builder::new().name("reload".to_owned()).spawn(work) {
-            eprintln!("warning: cannot start a thread for the reload: {error}");
+            tracing::warn!("cannot start a thread for the reload: {error}");
         }
         self.running = Some((wanted, receiver));
     }
@@ -87,7 +94,7 @@ impl Reloader {
                 ..Report::default()
             },
             zones: None,
-            rules: None,
+            settings: None,
         });
         let reply = self.running.take().and_then(|(wanted, _)| wanted.reply);
         let zones = read.zones.map(|(contents, zones)| {
@@ -95,7 +102,7 @@ impl Reloader {
             zones
         });
         self.start();
-        Done { zones, rules: read.rules, report: read.report, reply }
+        Done { zones, settings: read.settings, report: read.report, reply }
     }
 }
 
@@ -103,7 +110,7 @@ impl Done {
     /// Tells the client, if there is one, and the log.
     pub(super) fn tell(self) {
         for line in self.report.render().lines() {
-            eprintln!("reload: {line}");
+            tracing::info!("reload: {line}");
         }
         if let Some(reply) = self.reply {
             // A client that has gone needs no answer.
@@ -118,7 +125,7 @@ fn read(config: &Config, contents: &Contents, zone: Option<&str>) -> Read {
         Ok(now) => now,
         Err(error) => {
             let report = Report { errors: vec![format!("{error:#}")], ..Report::default() };
-            return Read { report, zones: None, rules: None };
+            return Read { report, zones: None, settings: None };
         }
     };
     let mut report = Report { needs_restart: config.needs_restart(&now), ..Report::default() };
@@ -130,5 +137,6 @@ fn read(config: &Config, contents: &Contents, zone: Option<&str>) -> Read {
     }
     report.seconds = started.elapsed().as_secs_f64();
     // Who asks for one zone asks for nothing else.
-    Read { report, zones, rules: zone.is_none().then_some(now.rules) }
+    let settings = Settings { rules: now.rules, listen: now.listen, log_level: now.log_level };
+    Read { report, zones, settings: zone.is_none().then_some(settings) }
 }
