@@ -245,3 +245,31 @@ fn the_example_is_true() {
         assert!(uncommented.iter().any(has), "{key} is not in the example");
     }
 }
+
+/// The example file is where an operator looks a key up.
+#[test]
+fn the_example_has_every_key_and_no_other() {
+    let example = include_str!("../../../examples/responder.toml");
+    let uncommented: String = example
+        .lines()
+        .map(|line| match line.strip_prefix("# ") {
+            // A commented-out key, not a sentence.
+            Some(rest) if rest.split_once(" = ").is_some_and(|(key, _)| !key.contains(' ')) => format!("{rest}\n"),
+            _ => format!("{line}\n"),
+        })
+        .collect();
+    // It names a file with a secret that is not there, and has that secret itself.
+    let uncommented = uncommented.replace("cookie_secret_file", "# cookie_secret_file");
+    assert_eq!(errors(&uncommented), [""; 0]);
+
+    for (table, head) in [("", ""), ("tcp.", "[tcp]\n"), ("rate_limit.", "[rate_limit]\n"), ("acl.", "[[acl]]\n")] {
+        let found = errors(&format!("{head}zzz = 1\n"));
+        let unknown = found.iter().find_map(|error| error.split_once("expected one of ")).map(|(_, keys)| keys);
+        let keys = unknown.unwrap_or_else(|| panic!("{found:?}")).split("; ").next().unwrap();
+        for key in keys.split(", ") {
+            let forms = [format!("{key} = "), format!("# {key} = "), format!("[{key}]"), format!("[[{key}]]")];
+            let is_there = example.lines().any(|line| forms.iter().any(|form| line.starts_with(form)));
+            assert!(is_there, "{table}{key} is not in the example");
+        }
+    }
+}
