@@ -43,6 +43,14 @@ pub enum Command {
     /// Have a running server read its zones and its configuration file anew, as SIGHUP does; exit 1 if there is an error in them.
     #[command(after_help = RELOAD_NOTES)]
     Reload(Reload),
+    /// Have a running server end when routes have moved elsewhere: it says that it is draining, answers meanwhile, and then closes what it has answered.
+    #[command(
+        after_help = "Examples:\n  responder drain\n  responder drain --wait 30\n\nExit status: 0 when the server has closed its sockets, 1 when it did not."
+    )]
+    Drain(Drain),
+    /// Say whether a running server answers, once or again and again, for what announces its address to routers.
+    #[command(after_help = HEALTH_NOTES)]
+    Health(Health),
     /// Look at a NIC and its system before a server runs there: what was found, what is wanted, why, and the command that brings it about.
     #[command(after_help = DOCTOR_NOTES)]
     Doctor(Doctor),
@@ -80,6 +88,15 @@ Examples:
 
 A zone with an error is not loaded: the old one stays in service. Queries are answered all the while, each from one version. Of the configuration
 file the zones, the rules of answers, the rate limit and the access list are taken anew; for the rest the answer says that a restart is needed.";
+
+const HEALTH_NOTES: &str = "\
+Examples:
+  responder health
+  responder health --watch --up 'birdc enable anycast' --down 'birdc disable anycast'
+
+A server is healthy if it is not draining and answers, over UDP at an address that it serves, for the SOA record of a zone.
+
+Exit status: 0 when it is healthy (with --watch: after a signal), 1 when it is not, 2 for a wrong command line.";
 
 const DOCTOR_NOTES: &str = "\
 Examples:
@@ -223,6 +240,37 @@ pub struct Reload {
     /// Print the JSON document that the lines are made from.
     #[arg(long)]
     pub json: bool,
+    /// The server's unix socket.
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_CONTROL)]
+    pub control: PathBuf,
+}
+
+/// Flags of `drain`.
+#[derive(Debug, Args)]
+pub struct Drain {
+    /// Seconds for which it goes on to answer.
+    #[arg(long, value_name = "SECS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(0..=3600))]
+    pub wait: u64,
+    /// The server's unix socket.
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_CONTROL)]
+    pub control: PathBuf,
+}
+
+/// Flags of `health`.
+#[derive(Debug, Args)]
+pub struct Health {
+    /// Look again and again, and run the commands when it changes.
+    #[arg(long)]
+    pub watch: bool,
+    /// Run this by `sh -c` when the server has begun to answer.
+    #[arg(long, value_name = "COMMAND", requires = "watch")]
+    pub up: Option<String>,
+    /// Run this by `sh -c` when it has ceased to, is draining, or the watch ends.
+    #[arg(long, value_name = "COMMAND", requires = "watch")]
+    pub down: Option<String>,
+    /// Milliseconds between two looks, and for which an answer is waited for.
+    #[arg(long, value_name = "MS", default_value_t = 200, value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    pub interval_ms: u64,
     /// The server's unix socket.
     #[arg(long, value_name = "PATH", default_value = DEFAULT_CONTROL)]
     pub control: PathBuf,

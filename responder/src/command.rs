@@ -2,6 +2,8 @@
 
 pub mod check;
 pub mod doctor;
+pub mod drain;
+pub mod health;
 pub mod reload;
 pub mod serve;
 pub mod status;

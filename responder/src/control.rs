@@ -1,7 +1,7 @@
 //! The control socket: one request line, one JSON document.
 //!
 //! A unix socket that only its owner may open. Requests are `status`, `reload` and `reload ZONE`; answers are made by the control thread, so that
-//! counters are read only when somebody asks. A server that takes over asks the one before it to `make-way` and to `finish`.
+//! counters are read only when somebody asks. `drain MS` has the server end in an orderly way. A server that takes over asks the one before it to `make-way` and to `finish`.
 
 pub mod metrics;
 pub mod reload;
@@ -45,6 +45,7 @@ const BACKLOG: i32 = 16;
 const REQUEST_MAX: u64 = 1024;
 const STATUS: &str = "status";
 const RELOAD: &str = "reload";
+const DRAIN: &str = "drain";
 const MAKE_WAY: &str = "make-way";
 const FINISH: &str = "finish";
 
@@ -62,6 +63,13 @@ pub enum Request {
     },
     /// To leave the bypass to another server, and let the kernel path answer.
     MakeWay(oneshot::Sender<()>),
+    /// To end when routes have moved elsewhere, after this time.
+    Drain {
+        /// How long to answer as before.
+        wait: Duration,
+        /// Told when the sockets are closed.
+        reply: oneshot::Sender<()>,
+    },
     /// To end, since the other server answers.
     Finish(oneshot::Sender<()>),
 }
@@ -225,6 +233,13 @@ async fn answer(request: &str, requests: &mpsc::Sender<Request>) -> Result<Vec<u
             timeout(HAND_OVER_WITHIN, answer).await??;
             Ok(b"{}".to_vec())
         }
+        (DRAIN, Some(wait_ms)) if wait_ms.parse::<u32>().is_ok() => {
+            let wait = Duration::from_millis(wait_ms.parse::<u32>().unwrap_or(0).into());
+            let (reply, answer) = oneshot::channel();
+            requests.send(Request::Drain { wait, reply }).await?;
+            timeout(wait + HAND_OVER_WITHIN, answer).await??;
+            Ok(b"{}".to_vec())
+        }
         (RELOAD, zone) => {
             let (reply, answer) = oneshot::channel();
             requests.send(Request::Reload { zone: zone.map(str::to_owned), reply }).await?;
@@ -246,20 +261,25 @@ pub fn ask_reload(path: &Path, zone: Option<&str>) -> Result<String> {
     exchange(path, &request, RELOAD_WITHIN)
 }
 
+/// Has the server at `path` end after `wait`, during which it answers and says that it is draining; waits until its sockets are closed.
+pub fn ask_to_drain(path: &Path, wait: Duration) -> Result<()> {
+    hand_over(path, &format!("{DRAIN} {}", wait.as_millis()), wait + HAND_OVER_WITHIN)
+}
+
 /// Has the server at `path` leave the bypass.
 pub fn ask_to_make_way(path: &Path) -> Result<()> {
-    hand_over(path, MAKE_WAY)
+    hand_over(path, MAKE_WAY, HAND_OVER_WITHIN)
 }
 
 /// Has the server at `path` end.
 pub fn ask_to_finish(path: &Path) -> Result<()> {
-    hand_over(path, FINISH)
+    hand_over(path, FINISH, HAND_OVER_WITHIN)
 }
 
-fn hand_over(path: &Path, request: &str) -> Result<()> {
-    let reply = exchange(path, request, HAND_OVER_WITHIN)?;
+fn hand_over(path: &Path, request: &str, within: Duration) -> Result<()> {
+    let reply = exchange(path, request, within)?;
     // One from before there was this says that it does not know the request.
-    ensure!(reply.trim_end() == "{}", "the responder at {} cannot hand over: {}", path.display(), reply.trim_end());
+    ensure!(reply.trim_end() == "{}", "the responder at {} did not do it: {}", path.display(), reply.trim_end());
     Ok(())
 }
 

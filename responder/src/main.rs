@@ -16,6 +16,8 @@ fn main() -> ExitCode {
         Command::Status(flags) => command::status::run(&flags),
         Command::Top(flags) => command::top::run(&flags),
         Command::Doctor(flags) => command::doctor::run(&flags),
+        Command::Drain(flags) => command::drain::run(&flags),
+        Command::Health(flags) => command::health::run(&flags),
         Command::Reload(flags) => command::reload::run(&flags),
     };
     match result {

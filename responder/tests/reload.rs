@@ -247,3 +247,77 @@ fn a_server_does_not_start_with_an_error_and_check_says_all_of_them() {
     assert_eq!((code, text.lines().count()), (Some(1), 31), "{text}");
     fs::remove_dir_all(&folder).unwrap();
 }
+
+#[test]
+fn a_draining_server_answers_is_not_healthy_and_ends() {
+    let mut server = Server::start("drain");
+    let healthy = || String::from_utf8(server.run(&["health"]).stdout).unwrap();
+    assert!(healthy().starts_with("healthy: 127.0.0.1:"), "{}", healthy());
+    let draining = thread::scope(|scope| {
+        let draining = scope.spawn(|| server.run(&["drain", "--wait", "1"]));
+        server.wait_for("draining: stopping in 1.0 s");
+        assert_eq!(healthy(), "not healthy: it is draining\n");
+        let socket = server.socket();
+        assert_eq!(server.versions(&socket, b'a'), (1, 1), "it answers all the same");
+        draining.join().unwrap()
+    });
+    assert!(draining.status.success(), "{draining:?}");
+    assert_eq!(server.child.wait().unwrap().code(), Some(0));
+    assert!(
+        String::from_utf8(server.run(&["health"]).stdout).unwrap().starts_with("not healthy: no responder answers at")
+    );
+}
+
+/// What a routing daemon is told follows the server.
+#[test]
+fn a_watch_runs_its_commands_when_health_changes() {
+    let mut server = Server::start("watch");
+    let said = server.folder.join("said");
+    let mut watch = Command::new(env!("CARGO_BIN_EXE_responder"))
+        .args(["health", "--watch", "--interval-ms", "20"])
+        .args(["--up", &format!("echo up >> {}", said.display())])
+        .args(["--down", &format!("echo down >> {}", said.display())])
+        .arg("--control")
+        .arg(server.folder.join("socket"))
+        .spawn()
+        .unwrap();
+    let wait_for = |expected: &str| {
+        let deadline = Instant::now() + WITHIN;
+        while fs::read_to_string(&said).unwrap_or_default() != expected {
+            assert!(Instant::now() < deadline, "{expected:?}, but {:?}", fs::read_to_string(&said));
+            thread::sleep(Duration::from_millis(10));
+        }
+    };
+    wait_for("up\n");
+    server.child.kill().unwrap();
+    server.child.wait().unwrap();
+    wait_for("up\ndown\n");
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(watch.id()).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert!(watch.wait().unwrap().success());
+    wait_for("up\ndown\ndown\n");
+}
+
+#[test]
+fn addresses_and_the_log_level_are_reloaded() {
+    let server = Server::start("listen");
+    let other = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let held = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let held_port = held.local_addr().unwrap().port();
+    let text = config(server.port, "log_level = \"warn\"")
+        .replace("listen = [", &format!("listen = [\"127.0.0.1:{other}\", \"127.0.0.1:{held_port}\", "));
+    server.write("conf.toml", &text);
+    let (said, is_clean) = server.reload(&[]);
+    assert!(!is_clean && said.contains(&format!("cannot listen on UDP 127.0.0.1:{held_port}")), "{said}");
+    assert!(!said.contains("restart"), "{said}");
+    for port in [other, server.port] {
+        let socket = server.socket();
+        socket.connect(("127.0.0.1", port)).unwrap();
+        assert_eq!(server.versions(&socket, b'a'), (1, 1));
+    }
+    let logged = server.log.lock().unwrap().len();
+    server.write("conf.toml", &config(server.port, "log_level = \"warn\""));
+    assert!(server.reload(&[]).1);
+    UdpSocket::bind(("127.0.0.1", other)).expect("it is no longer served");
+    assert_eq!(server.log.lock().unwrap().len(), logged, "what happens is no warning");
+}

@@ -8,6 +8,7 @@ mod supervisor;
 
 use std::{
     collections::BTreeSet,
+    future,
     net::{IpAddr, SocketAddr},
     process::ExitCode,
     time::{Duration, Instant},
@@ -17,6 +18,7 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
+    sync::oneshot,
     task::LocalSet,
     time::MissedTickBehavior,
 };
@@ -175,24 +177,29 @@ async fn serve(
                 Request::Finish(reply) => {
                     tracing::info!("another server has taken over: stopping");
                     supervisor.stopping();
-                    server.close();
                     control.forget();
-                    let _ = reply.send(());
-                    server.connections_end().await;
-                    return Ok(());
+                    return server.end(reply).await;
+                }
+                Request::Drain { wait, reply } => {
+                    tracing::info!("draining: stopping in {:.1} s", wait.as_secs_f64());
+                    server.draining = Some((tokio::time::Instant::now() + wait, reply));
                 }
                 Request::Reload { zone, reply } => {
                     supervisor.reloading();
                     reloader.want(zone, Some(reply));
                 }
             },
+            reply = server.drained() => {
+                tracing::info!("drained: stopping");
+                supervisor.stopping();
+                return server.end(reply).await;
+            }
             Some(()) = hangup.recv() => {
                 supervisor.reloading();
                 reloader.want(None, None);
             }
             mut done = reloader.done() => {
-                let errors = server.take(done.zones.take(), done.settings.take());
-                done.report.errors.extend(errors);
+                done.report.not_taken = server.take(done.zones.take(), done.settings.take());
                 supervisor.ready(server.zone_count());
                 done.tell();
             }
@@ -245,6 +252,8 @@ struct Server<'a> {
     interfaces: Vec<Interface>,
     service: Service,
     privileges: Privileges,
+    /// When it is to end, and who is told.
+    draining: Option<(tokio::time::Instant, oneshot::Sender<()>)>,
     /// When bypasses that have left may try to join next.
     join_at: Instant,
     started: Instant,
@@ -292,6 +301,7 @@ impl<'a> Server<'a> {
             interfaces,
             service,
             privileges: Privileges::default(),
+            draining: None,
             join_at: started,
             started,
         };
@@ -323,20 +333,27 @@ impl<'a> Server<'a> {
         self.join_at = Instant::now() + TAKE_OVER_WITHIN;
     }
 
-    /// Closes the sockets when they have answered what they have received.
-    fn close(&mut self) {
+    /// Returns when it is time to end, if the server is draining.
+    async fn drained(&mut self) -> oneshot::Sender<()> {
+        match &self.draining {
+            Some((end_at, _)) => tokio::time::sleep_until(*end_at).await,
+            None => future::pending().await,
+        }
+        self.draining.take().map_or_else(|| oneshot::channel().0, |(_, reply)| reply)
+    }
+
+    /// Leaves the bypass and closes the sockets, when all that was received is answered, and gives TCP connections some time to end.
+    async fn end(&mut self, done: oneshot::Sender<()>) -> Result<()> {
         self.bypasses.clear();
         let addresses: Vec<SocketAddr> = self.kernel.addresses().collect();
         addresses.into_iter().for_each(|address| self.kernel.remove(address));
-    }
-
-    /// Gives TCP connections some time to end.
-    async fn connections_end(&self) {
+        // Whoever has asked for it may have gone.
+        let _ = done.send(());
         let end_at = Instant::now() + FINISH_WITHIN;
         loop {
             tokio::time::sleep(Duration::from_millis(20)).await;
             if !self.kernel.has_connections() || Instant::now() >= end_at {
-                return;
+                return Ok(());
             }
         }
     }
@@ -494,6 +511,7 @@ impl<'a> Server<'a> {
             user: self.privileges.user.clone(),
             capabilities: self.privileges.capabilities.clone(),
             sandbox: self.privileges.sandbox,
+            draining: self.draining.is_some(),
             zones: zones
                 .into_iter()
                 .map(|zone| status::Zone {

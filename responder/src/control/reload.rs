@@ -13,6 +13,9 @@ pub struct Report {
     pub seconds: f64,
     /// Why nothing was done: what is wrong with the configuration file.
     pub errors: Vec<String>,
+    /// What was read and could not be put in service, such as an address that another program has.
+    #[serde(default)]
+    pub not_taken: Vec<String>,
     /// What has changed in the configuration file and is not taken before a restart.
     pub needs_restart: Vec<String>,
     /// The zones that were to be loaded, and those that are no longer served.
@@ -52,7 +55,7 @@ impl Report {
     /// Whether everything was loaded.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.errors.is_empty() && self.zones.iter().all(|zone| zone.errors.is_empty())
+        self.errors.is_empty() && self.not_taken.is_empty() && self.zones.iter().all(|zone| zone.errors.is_empty())
     }
 
     /// Lines for people.
@@ -60,6 +63,7 @@ impl Report {
     pub fn render(&self) -> String {
         let mut lines: Vec<String> = self.errors.clone();
         lines.extend(self.zones.iter().map(Zone::render));
+        lines.extend(self.not_taken.iter().cloned());
         if !self.needs_restart.is_empty() {
             lines.push(format!("changed, and not taken before a restart: {}", self.needs_restart.join(", ")));
         }

@@ -34,6 +34,8 @@ pub struct Status {
     /// Whether system calls are restricted.
     #[serde(default)]
     pub sandbox: bool,
+    /// It is about to end, and asks to be asked no more.
+    pub draining: bool,
     /// The zones served.
     pub zones: Vec<Zone>,
     /// The interfaces with a bypass.
@@ -211,6 +213,9 @@ impl Status {
         let kept = if self.capabilities.is_empty() { "none".to_owned() } else { self.capabilities.join(" ") };
         let sandbox = if self.sandbox { "on" } else { "off" };
         writeln!(out, "user {}, capabilities kept: {kept}, sandbox {sandbox}", self.user)?;
+        if self.draining {
+            writeln!(out, "draining: it answers until routes have moved elsewhere, and ends")?;
+        }
         for zone in &self.zones {
             writeln!(out, "zone {} serial {}: {} names, {} records", zone.name, zone.serial, zone.names, zone.records)?;
         }
@@ -383,6 +388,7 @@ mod tests {
         };
         let status = Status {
             version: "0.1.0".into(),
+            draining: false,
             pid: 42,
             uptime_s: 12.3,
             io: "xdp".into(),
