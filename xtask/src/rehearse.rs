@@ -3,8 +3,8 @@
 //!
 //! The client is an open loop ([`load`]), and shares the machine with the server: what a busy CPU does to latency is in the figures.
 
-mod load;
-mod zone;
+pub mod load;
+pub mod zone;
 
 use std::{
     fs::{self, File},

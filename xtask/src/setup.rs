@@ -25,6 +25,9 @@ pub const LAB: &[&str] = &["iproute2", "ethtool"];
 /// For the tests, which ask with other people's clients too.
 pub const TEST: &[&str] = &["knot-dnsutils", "bind9-dnsutils", "nftables"];
 
+/// The routing daemon of the test with anycast; it is not started as a service.
+pub const ROUTING: &[&str] = &["bird2"];
+
 /// For counting instructions.
 pub const BENCH: &[&str] = &["valgrind"];
 

@@ -17,6 +17,7 @@ pub struct Flags {
 /// Sets up, builds, and tests.
 pub fn run(flags: &Flags) -> anyhow::Result<ExitCode> {
     setup::packages(&[setup::BUILD, setup::LAB, setup::TEST])?;
+    setup::servers(setup::ROUTING)?;
     let responder = setup::build_responder()?;
 
     let mut test = setup::cargo();

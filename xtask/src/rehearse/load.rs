@@ -23,7 +23,7 @@ use nix::{
 use super::zone::{self, Query};
 
 /// What is counted together.
-pub(super) const BUCKET: Duration = Duration::from_millis(100);
+pub const BUCKET: Duration = Duration::from_millis(100);
 /// A reply that takes longer does not count.
 const LOST_AFTER: Duration = Duration::from_secs(1);
 /// Sockets, each with a port of its own, half of them for each address.
@@ -37,25 +37,25 @@ const RECEIVE_BUFFER: usize = 4 << 20;
 
 /// What became of the queries that were sent in a tenth of a second.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Bucket {
+pub struct Bucket {
     /// Queries sent.
-    pub(super) sent: u64,
+    pub sent: u64,
     /// Microseconds from query to reply, of those that were answered.
-    pub(super) latencies_us: Vec<u32>,
+    pub latencies_us: Vec<u32>,
     /// Replies that are no answer, or of two versions at once.
-    pub(super) wrong: u64,
+    pub wrong: u64,
 }
 
 impl Bucket {
     /// Queries without a reply in time.
     #[must_use]
-    pub(super) fn lost(&self) -> u64 {
+    pub fn lost(&self) -> u64 {
         self.sent - (self.latencies_us.len() as u64).min(self.sent)
     }
 
     /// The latency that one in a hundred of the answers exceeds.
     #[must_use]
-    pub(super) fn p99_us(&self) -> Option<u32> {
+    pub fn p99_us(&self) -> Option<u32> {
         let mut latencies = self.latencies_us.clone();
         latencies.sort_unstable();
         latencies.get(latencies.len().saturating_sub(1) * 99 / 100).copied()
@@ -70,7 +70,7 @@ struct Flow {
 }
 
 /// Asks the servers for names of the zone until `stop`, from the namespace that this is called in. `start` is the begin of the first bucket.
-pub(super) fn ask(
+pub fn ask(
     servers: &[SocketAddr],
     names: u32,
     rate: u32,

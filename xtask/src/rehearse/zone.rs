@@ -5,10 +5,10 @@ use std::{fmt::Write as _, fs, path::Path};
 use anyhow::Context as _;
 
 /// The zone's name.
-pub(super) const NAME: &str = "rehearsal.test";
+pub const NAME: &str = "rehearsal.test";
 
 /// Writes the zone with this version of each of its names.
-pub(super) fn write(file: &Path, names: u32, version: u8) -> anyhow::Result<()> {
+pub fn write(file: &Path, names: u32, version: u8) -> anyhow::Result<()> {
     let mut text = format!("$TTL 60\n@ SOA ns host {version} 7200 900 1209600 300\n@ NS ns\nns A 192.0.2.53\n");
     for name in 0..names {
         writeln!(text, "h{name:07} A 192.0.2.{version}\nh{name:07} A 198.51.100.{version}")?;
