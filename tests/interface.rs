@@ -7,7 +7,7 @@ use std::{net::Ipv4Addr, thread, time::Duration};
 use serde_json::Value;
 use tests::{
     query::{ask, is_answer, query, socket},
-    server::{Server, eventually, ip, lab, printed},
+    server::{Server, ended, eventually, ip, lab, printed, responder},
 };
 use xtask::lab::{Lab, Side};
 
@@ -98,4 +98,36 @@ fn addresses_are_served_as_they_come_and_go() {
             (!printed(lab.command(Side::Server, "ss").args(["-H", "-tuln"])).contains("10.78.0.77")).then_some(())
         });
     }
+}
+
+fn queues(lab: &Lab, server: &Server, count: &str) -> std::process::Output {
+    let mut command = lab.command(Side::Server, responder());
+    ended(command.args(["queues", lab.server.interface, count, "--control"]).arg(server.control()))
+}
+
+/// The kernel refuses to take a queue away that a socket is bound to, so the server gives it up for that moment.
+#[test]
+fn channels_are_set_while_the_server_is_asked() {
+    let lab = lab(2);
+    let server = Server::start(&lab, &[]);
+    all_answer(&lab, &server, 2, &[]);
+    // What the client sends from must not be more.
+    printed(lab.command(Side::Client, "ethtool").args(["-L", lab.client.interface, "tx", "1"]));
+    let refused = ended(lab.command(Side::Server, "ethtool").args(["-L", lab.server.interface, "rx", "1", "tx", "1"]));
+    assert!(!refused.status.success(), "else there would be no need for the command");
+    for count in ["1", "2", "1"] {
+        let before = by_queue(&server.status());
+        let output = queues(&lab, &server, count);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        all_answer(&lab, &server, 1, &before);
+        let status = server.status();
+        assert_eq!(status["interfaces"][0]["waits_for"], Value::Null);
+        let unserved = status["interfaces"][0]["queues_without_worker"].as_array().expect("a list").len();
+        assert_eq!(unserved, usize::from(count == "1"), "{status}");
+    }
+    let refused = queues(&lab, &server, "64");
+    assert_eq!(refused.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.starts_with("error: server0 has at most 2 channels, not 64"), "{said}");
+    all_answer(&lab, &server, 1, &by_queue(&server.status()));
 }

@@ -51,6 +51,11 @@ pub enum Command {
     /// Say whether a running server answers, once or again and again, for what announces its address to routers.
     #[command(after_help = HEALTH_NOTES)]
     Health(Health),
+    /// Set how many channels a NIC has while a server runs on it: the server leaves the bypass for that moment, and the kernel path answers.
+    #[command(
+        after_help = "Examples:\n  responder queues eth0 4\n\nThe kernel refuses to take a queue away that an AF_XDP socket is bound to, so that `ethtool -L` alone fails while a server runs."
+    )]
+    Queues(Queues),
     /// Look at a NIC and its system before a server runs there: what was found, what is wanted, why, and the command that brings it about.
     #[command(after_help = DOCTOR_NOTES)]
     Doctor(Doctor),
@@ -271,6 +276,20 @@ pub struct Health {
     /// Milliseconds between two looks, and for which an answer is waited for.
     #[arg(long, value_name = "MS", default_value_t = 200, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     pub interval_ms: u64,
+    /// The server's unix socket.
+    #[arg(long, value_name = "PATH", default_value = DEFAULT_CONTROL)]
+    pub control: PathBuf,
+}
+
+/// Flags of `queues`.
+#[derive(Debug, Args)]
+pub struct Queues {
+    /// The interface.
+    #[arg(value_name = "IF")]
+    pub interface: String,
+    /// How many channels it is to have.
+    #[arg(value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub count: u32,
     /// The server's unix socket.
     #[arg(long, value_name = "PATH", default_value = DEFAULT_CONTROL)]
     pub control: PathBuf,

@@ -4,6 +4,7 @@ pub mod check;
 pub mod doctor;
 pub mod drain;
 pub mod health;
+pub mod queues;
 pub mod reload;
 pub mod serve;
 pub mod status;

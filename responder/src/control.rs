@@ -1,7 +1,8 @@
 //! The control socket: one request line, one JSON document.
 //!
 //! A unix socket that only its owner may open. Requests are `status`, `reload` and `reload ZONE`; answers are made by the control thread, so that
-//! counters are read only when somebody asks. `drain MS` has the server end in an orderly way. A server that takes over asks the one before it to `make-way` and to `finish`.
+//! counters are read only when somebody asks. `drain MS` has the server end in an orderly way, `leave IF` and
+//! `join IF` have it give up an interface's queues for a moment. A server that takes over asks the one before it to `make-way` and to `finish`.
 
 pub mod metrics;
 pub mod reload;
@@ -45,6 +46,8 @@ const BACKLOG: i32 = 16;
 const REQUEST_MAX: u64 = 1024;
 const STATUS: &str = "status";
 const RELOAD: &str = "reload";
+const LEAVE: &str = "leave";
+const JOIN: &str = "join";
 const DRAIN: &str = "drain";
 const MAKE_WAY: &str = "make-way";
 const FINISH: &str = "finish";
@@ -63,6 +66,15 @@ pub enum Request {
     },
     /// To leave the bypass to another server, and let the kernel path answer.
     MakeWay(oneshot::Sender<()>),
+    /// To leave the bypass on an interface for a while, or to join it again; what came of it.
+    Bypass {
+        /// The interface.
+        interface: String,
+        /// Whether to join.
+        join: bool,
+        /// Where the answer goes.
+        reply: oneshot::Sender<Result<()>>,
+    },
     /// To end when routes have moved elsewhere, after this time.
     Drain {
         /// How long to answer as before.
@@ -240,6 +252,15 @@ async fn answer(request: &str, requests: &mpsc::Sender<Request>) -> Result<Vec<u
             timeout(wait + HAND_OVER_WITHIN, answer).await??;
             Ok(b"{}".to_vec())
         }
+        (LEAVE | JOIN, Some(interface)) => {
+            let (reply, answer) = oneshot::channel();
+            let (interface, join) = (interface.to_owned(), command == JOIN);
+            requests.send(Request::Bypass { interface, join, reply }).await?;
+            match timeout(HAND_OVER_WITHIN, answer).await?? {
+                Ok(()) => Ok(b"{}".to_vec()),
+                Err(error) => Ok(serde_json::to_vec(&serde_json::json!({ "error": format!("{error:#}") }))?),
+            }
+        }
         (RELOAD, zone) => {
             let (reply, answer) = oneshot::channel();
             requests.send(Request::Reload { zone: zone.map(str::to_owned), reply }).await?;
@@ -264,6 +285,22 @@ pub fn ask_reload(path: &Path, zone: Option<&str>) -> Result<String> {
 /// Has the server at `path` end after `wait`, during which it answers and says that it is draining; waits until its sockets are closed.
 pub fn ask_to_drain(path: &Path, wait: Duration) -> Result<()> {
     hand_over(path, &format!("{DRAIN} {}", wait.as_millis()), wait + HAND_OVER_WITHIN)
+}
+
+/// Has the server at `path` leave an interface for a moment, so that its queues can be changed.
+pub fn ask_to_leave(path: &Path, interface: &str) -> Result<()> {
+    hand_over(path, &format!("{LEAVE} {interface}"), HAND_OVER_WITHIN)
+}
+
+/// Has the server at `path` join an interface that it has left.
+pub fn ask_to_join(path: &Path, interface: &str) -> Result<()> {
+    hand_over(path, &format!("{JOIN} {interface}"), HAND_OVER_WITHIN)
+}
+
+/// Whether a server listens at `path`.
+#[must_use]
+pub fn is_served(path: &Path) -> bool {
+    is_listened_at(path)
 }
 
 /// Has the server at `path` leave the bypass.

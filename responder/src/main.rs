@@ -18,6 +18,7 @@ fn main() -> ExitCode {
         Command::Doctor(flags) => command::doctor::run(&flags),
         Command::Drain(flags) => command::drain::run(&flags),
         Command::Health(flags) => command::health::run(&flags),
+        Command::Queues(flags) => command::queues::run(&flags),
         Command::Reload(flags) => command::reload::run(&flags),
     };
     match result {

@@ -28,6 +28,7 @@ pub use self::{
 const XDP_MAX_TX_SKB_BUDGET: c_int = 9;
 /// `ETHTOOL_GCHANNELS` and the others are of linux/ethtool.h.
 const ETHTOOL_GCHANNELS: u32 = 0x3c;
+const ETHTOOL_SCHANNELS: u32 = 0x3d;
 const ETHTOOL_GDRVINFO: u32 = 0x03;
 /// Flags of features, and the one for removing VLAN tags from received packets.
 const ETHTOOL_GFLAGS: u32 = 0x25;
@@ -61,6 +62,21 @@ pub fn channels(interface: &str) -> io::Result<Channels> {
     let [_, max_rx, max_tx, _, max_combined, rx, tx, _other, combined] = request;
     let max = max_combined.max(max_rx.min(max_tx));
     Ok(Channels { rx: rx + combined, tx: tx + combined, max, combined: max_combined > 0 })
+}
+
+/// Has the driver receive on, and send from, so many queues. It refuses fewer while an AF_XDP socket is bound to one that would go (`EINVAL`).
+pub fn set_channels(interface: &str, count: u32) -> io::Result<()> {
+    let mut request = [0u32; 9];
+    request[0] = ETHTOOL_GCHANNELS;
+    ethtool(interface, &mut request)?;
+    request[0] = ETHTOOL_SCHANNELS;
+    let [_, _, _, _, max_combined, rx, tx, _, combined] = &mut request;
+    if *max_combined > 0 {
+        (*rx, *tx, *combined) = (0, 0, count);
+    } else {
+        (*rx, *tx) = (count, count);
+    }
+    ethtool(interface, &mut request)
 }
 
 /// The driver's name.

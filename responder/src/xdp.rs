@@ -170,6 +170,9 @@ impl Bypass {
                 None => self.queues.push(Queue::start(interface, placement, options, handler, cpus)?),
             }
         }
+        for queue in self.queues.iter_mut().filter(|queue| !served_queues.contains(&queue.placement.queue)) {
+            queue.leave("the interface has no such queue now");
+        }
         // Nobody expects zero-copy of veth.
         if interface.driver != "veth" {
             warn_of_copy_mode(interface, &self.queues);

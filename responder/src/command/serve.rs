@@ -180,6 +180,10 @@ async fn serve(
                     control.forget();
                     return server.end(reply).await;
                 }
+                Request::Bypass { interface, join, reply } => {
+                    // A client that has gone needs no answer.
+                    let _ = reply.send(server.leave_or_join(&interface, join));
+                }
                 Request::Drain { wait, reply } => {
                     tracing::info!("draining: stopping in {:.1} s", wait.as_secs_f64());
                     server.draining = Some((tokio::time::Instant::now() + wait, reply));
@@ -331,6 +335,21 @@ impl<'a> Server<'a> {
             bypass.leave("another server takes over");
         }
         self.join_at = Instant::now() + TAKE_OVER_WITHIN;
+    }
+
+    /// Gives up an interface's queues for a moment, or takes them again. Should nobody have them taken again, they are so after a while.
+    fn leave_or_join(&mut self, interface: &str, join: bool) -> Result<()> {
+        let index = self.bypasses.iter().position(|bypass| bypass.interface.name == interface);
+        let index = index.with_context(|| format!("{interface} has no bypass here"))?;
+        if join {
+            self.join_one(index)?;
+            tracing::info!("serving again: {}", self.bypasses[index].summary());
+        } else {
+            tracing::info!("{interface}: leaving the bypass, for its queues are to be changed");
+            self.bypasses[index].leave("its queues are to be changed");
+            self.join_at = Instant::now() + TAKE_OVER_WITHIN;
+        }
+        Ok(())
     }
 
     /// Returns when it is time to end, if the server is draining.

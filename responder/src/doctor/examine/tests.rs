@@ -164,7 +164,7 @@ fn channels_of_which_there_are_too_few_or_too_many() {
             "channels",
             |f| set(f, 8, 8, 8, true),
             State::Note,
-            "end the server first",
+            "`responder queues` has the server let go",
             Some("ethtool -L eth0 combined 4"),
         ),
         ("channels", |f| f.channels = Err(Unread::NotOffered), State::Ok, "not offered by the driver", None),
