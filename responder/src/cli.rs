@@ -186,6 +186,9 @@ pub struct Serve {
     /// Have the kernel refuse system calls that a DNS server has no use for, such as execve or mount [default: on].
     #[arg(long, value_enum)]
     pub sandbox: Option<Sandbox>,
+    /// Reload what a changed file concerns: the configuration, a zone, a file that it includes, a new file of --zone-directory.
+    #[arg(long)]
+    pub watch: bool,
     /// The least important lines that are logged [default: info].
     #[arg(long, value_enum)]
     pub log_level: Option<LogLevel>,

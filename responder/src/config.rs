@@ -70,6 +70,9 @@ pub struct Config {
     pub user: Option<String>,
     /// Whether system calls are restricted.
     pub sandbox: Sandbox,
+    /// Whether files are reloaded when they change.
+    pub watch: bool,
+    zone_directory: Option<PathBuf>,
     /// What is logged.
     pub log_level: LogLevel,
     /// Whether the XDP program logs.
@@ -95,6 +98,18 @@ impl Config {
         Self::with_secrets(&self.flags, self.secrets.clone())
     }
 
+    /// The configuration file.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        self.flags.config.as_deref()
+    }
+
+    /// The directory whose files are zones.
+    #[must_use]
+    pub fn zone_directory(&self) -> Option<&Path> {
+        self.zone_directory.as_deref()
+    }
+
     /// The settings of `now` that differ from these and that a running server cannot take.
     #[must_use]
     pub fn needs_restart(&self, now: &Self) -> Vec<String> {
@@ -116,6 +131,7 @@ impl Config {
             ("user", self.user != now.user),
             ("sandbox", self.sandbox != now.sandbox),
             ("tcp", self.tcp != now.tcp),
+            ("watch", self.watch != now.watch),
             ("log_steering", self.log_steering != now.log_steering),
         ];
         changed.iter().filter(|(_, is_changed)| *is_changed).map(|(key, _)| (*key).to_owned()).collect()
@@ -171,10 +187,12 @@ impl Config {
             metrics: settings.metrics,
             user: settings.user,
             sandbox: settings.sandbox.unwrap_or(Sandbox::On),
+            watch: settings.watch.unwrap_or(false),
             log_level: settings.log_level.unwrap_or(LogLevel::Info),
             log_steering: settings.log_steering.unwrap_or(false),
             tcp: settings.tcp.unwrap_or_default(),
             rules: settings.rules.unwrap_or_default(),
+            zone_directory: settings.zone_directory,
             flags: flags.clone(),
             secrets,
         })

@@ -272,7 +272,12 @@ async fn answer(request: &str, requests: &mpsc::Sender<Request>) -> Result<Vec<u
 
 /// Asks the server at `path` for its status, as the JSON text it sends.
 pub fn ask(path: &Path) -> Result<String> {
-    exchange(path, STATUS, WITHIN)
+    ask_within(path, WITHIN)
+}
+
+/// The same, from one that has no more time than this.
+pub fn ask_within(path: &Path, within: Duration) -> Result<String> {
+    exchange(path, STATUS, within)
 }
 
 /// Has the server at `path` reload, and waits until it has. The answer is the JSON text it sends.

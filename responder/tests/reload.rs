@@ -14,6 +14,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use nix::sys::signal::Signal;
+
 const WITHIN: Duration = Duration::from_secs(20);
 
 /// A server with its configuration in a folder of its own; both go with this.
@@ -26,6 +28,10 @@ struct Server {
 
 impl Server {
     fn start(test: &str) -> Self {
+        Self::start_with(test, &[])
+    }
+
+    fn start_with(test: &str, flags: &[&str]) -> Self {
         let folder = std::env::temp_dir().join(format!("responder-reload-{}-{test}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         // A port that was free a moment ago.
@@ -37,6 +43,7 @@ impl Server {
         let mut child = Command::new(env!("CARGO_BIN_EXE_responder"))
             .args(["serve", "--config"])
             .arg(folder.join("conf.toml"))
+            .args(flags)
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
@@ -252,7 +259,7 @@ fn a_server_does_not_start_with_an_error_and_check_says_all_of_them() {
 fn a_draining_server_answers_is_not_healthy_and_ends() {
     let mut server = Server::start("drain");
     let healthy = || String::from_utf8(server.run(&["health"]).stdout).unwrap();
-    assert!(healthy().starts_with("healthy: 127.0.0.1:"), "{}", healthy());
+    assert!(healthy().starts_with("healthy: answers for a. SOA at 127.0.0.1:"), "{}", healthy());
     let draining = thread::scope(|scope| {
         let draining = scope.spawn(|| server.run(&["drain", "--wait", "1"]));
         server.wait_for("draining: stopping in 1.0 s");
@@ -264,7 +271,7 @@ fn a_draining_server_answers_is_not_healthy_and_ends() {
     assert!(draining.status.success(), "{draining:?}");
     assert_eq!(server.child.wait().unwrap().code(), Some(0));
     assert!(
-        String::from_utf8(server.run(&["health"]).stdout).unwrap().starts_with("not healthy: no responder answers at")
+        String::from_utf8(server.run(&["health"]).stdout).unwrap().starts_with("not healthy: no responder listens at")
     );
 }
 
@@ -274,7 +281,7 @@ fn a_watch_runs_its_commands_when_health_changes() {
     let mut server = Server::start("watch");
     let said = server.folder.join("said");
     let mut watch = Command::new(env!("CARGO_BIN_EXE_responder"))
-        .args(["health", "--watch", "--interval-ms", "20"])
+        .args(["health", "--watch", "--interval-ms", "100"])
         .args(["--up", &format!("echo up >> {}", said.display())])
         .args(["--down", &format!("echo down >> {}", said.display())])
         .arg("--control")
@@ -288,14 +295,22 @@ fn a_watch_runs_its_commands_when_health_changes() {
             thread::sleep(Duration::from_millis(10));
         }
     };
+    let signal = |child: &Child, signal| {
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+        nix::sys::signal::kill(pid, signal).unwrap();
+    };
     wait_for("up\n");
+    // One that hangs takes connections and answers nothing.
+    signal(&server.child, Signal::SIGSTOP);
+    wait_for("up\ndown\n");
+    signal(&server.child, Signal::SIGCONT);
+    wait_for("up\ndown\nup\n");
     server.child.kill().unwrap();
     server.child.wait().unwrap();
-    wait_for("up\ndown\n");
-    let pid = nix::unistd::Pid::from_raw(i32::try_from(watch.id()).unwrap());
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    wait_for("up\ndown\nup\ndown\n");
+    signal(&watch, Signal::SIGTERM);
     assert!(watch.wait().unwrap().success());
-    wait_for("up\ndown\ndown\n");
+    wait_for("up\ndown\nup\ndown\ndown\n");
 }
 
 #[test]
@@ -320,4 +335,33 @@ fn addresses_and_the_log_level_are_reloaded() {
     assert!(server.reload(&[]).1);
     UdpSocket::bind(("127.0.0.1", other)).expect("it is no longer served");
     assert_eq!(server.log.lock().unwrap().len(), logged, "what happens is no warning");
+}
+
+#[test]
+fn what_changes_is_reloaded_and_nothing_else() {
+    let server = Server::start_with("watch-files", &["--watch"]);
+    let socket = server.socket();
+    let eventually = |zone: u8, version: (u16, u8)| {
+        let deadline = Instant::now() + WITHIN;
+        while server.versions(&socket, zone) != version {
+            assert!(Instant::now() < deadline, "{}", server.log.lock().unwrap());
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    // Another file in its place, as editors do it; with an included one.
+    server.write("records", "mx MX 2 host\nhost A 192.0.2.2\n");
+    server.write("new", "$TTL 60\n@ SOA ns.x. host.x. 2 7200 3600 1209600 300\n@ NS ns.x.\n$INCLUDE records\n");
+    fs::rename(server.folder.join("new"), server.folder.join("a.zone")).unwrap();
+    eventually(b'a', (2, 2));
+    assert!(!server.log.lock().unwrap().contains("zone b."), "nobody has touched it");
+    server.write("records", "mx MX 3 host\nhost A 192.0.2.3\n");
+    eventually(b'a', (3, 3));
+    // Half written.
+    server.write("b.zone", "$TTL 60\n@ SOA ns.x. host.x. 2 7200");
+    server.wait_for("zone b.: not loaded, serial 1 stays in service");
+    server.write("b.zone", &zone(2));
+    eventually(b'b', (2, 2));
+    // The configuration: what is commented out is no longer served.
+    server.write("conf.toml", &config(server.port, "").replace("b = ", "# b = "));
+    server.wait_for("zone b.: serial 2, no longer served");
 }

@@ -4,6 +4,7 @@
 
 use std::{
     io,
+    path::Path,
     process::ExitCode,
     thread,
     time::{Duration, Instant},
@@ -11,7 +12,11 @@ use std::{
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::{cli::Queues, control, sys};
+use crate::{
+    cli::Queues,
+    control::{self, status::Status},
+    sys,
+};
 
 /// How long the kernel may take to let go of sockets that were closed.
 const CLOSED_WITHIN: Duration = Duration::from_secs(2);
@@ -21,7 +26,9 @@ pub fn run(flags: &Queues) -> Result<ExitCode> {
     let Queues { interface, count, control } = flags;
     let before = sys::channels(interface).with_context(|| format!("cannot read the channels of {interface}"))?;
     ensure!(*count <= before.max, "{interface} has at most {} channels, not {count}", before.max);
-    let is_served = control::is_served(control);
+    // That nothing changes is no fault, that it is not permitted is known before the server makes way.
+    sys::set_channels(interface, before.rx).with_context(|| format!("cannot set the channels of {interface}"))?;
+    let is_served = control::is_served(control) && has_bypass(control, interface)?;
     if is_served {
         control::ask_to_leave(control, interface)?;
     }
@@ -49,4 +56,11 @@ fn set(interface: &str, count: u32) -> io::Result<()> {
             done => return done,
         }
     }
+}
+
+/// Whether the server serves the interface by its queues.
+fn has_bypass(control: &Path, interface: &str) -> Result<bool> {
+    let status: Status = serde_json::from_str(&control::ask(control)?)
+        .context("the server's status cannot be read: is it another version of responder?")?;
+    Ok(status.interfaces.iter().any(|served| served.name == *interface))
 }

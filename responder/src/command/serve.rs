@@ -5,6 +5,7 @@
 
 mod reloader;
 mod supervisor;
+mod watcher;
 
 use std::{
     collections::BTreeSet,
@@ -25,6 +26,7 @@ use tokio::{
 
 use reloader::{Reloader, Settings};
 use supervisor::Supervisor;
+use watcher::{Changed, Watcher};
 
 use crate::{
     cli::{Io, Serve, ServiceKind},
@@ -156,6 +158,7 @@ async fn serve(
     let mut tick = tokio::time::interval(TICK);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     tracing::info!("ready: {}", server.summary());
+    let mut watcher = config.watch.then(|| Watcher::new(config, &reloader.files())).transpose()?;
     let mut supervisor = Supervisor::new();
     supervisor.ready(server.zone_count());
     loop {
@@ -205,11 +208,21 @@ async fn serve(
             mut done = reloader.done() => {
                 done.report.not_taken = server.take(done.zones.take(), done.settings.take());
                 supervisor.ready(server.zone_count());
+                if let Some(watcher) = &mut watcher {
+                    watcher.follow(&reloader.files());
+                }
                 done.tell();
             }
             _ = tick.tick() => {
                 server.tick();
                 supervisor.alive();
+                if let Some(changed) = watcher.as_mut().and_then(Watcher::look) {
+                    supervisor.reloading();
+                    match changed {
+                        Changed::All => reloader.want(None, None),
+                        Changed::Zones(zones) => zones.into_iter().for_each(|zone| reloader.want(Some(zone), None)),
+                    }
+                }
                 // The other server may have the port for some seconds more.
                 if let Err(error) = listen_for_metrics(&mut metrics_at, &control)
                     && server.started.elapsed() > 2 * FINISH_WITHIN

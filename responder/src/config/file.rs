@@ -66,6 +66,7 @@ fn parse(text: &str, directory: &Path, secrets: &Secrets, problems: &mut Problem
         metrics: file.text("metrics", settings::metrics),
         user: file.text("user", |name| Ok(name.to_owned())),
         sandbox: file.choice("sandbox"),
+        watch: file.boolean("watch"),
         log_level: file.choice("log_level"),
         log_steering: file.boolean("log_steering"),
         zones: zones(&mut file, directory),

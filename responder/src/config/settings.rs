@@ -40,6 +40,7 @@ pub(super) struct Settings {
     pub(super) metrics: Option<SocketAddr>,
     pub(super) user: Option<String>,
     pub(super) sandbox: Option<Sandbox>,
+    pub(super) watch: Option<bool>,
     pub(super) log_level: Option<LogLevel>,
     pub(super) log_steering: Option<bool>,
     /// For these there are no flags.
@@ -94,6 +95,7 @@ impl Settings {
             metrics: one("--metrics", &flags.metrics, metrics)?,
             user: flags.user.clone(),
             sandbox: flags.sandbox,
+            watch: flags.watch.then_some(true),
             log_level: flags.log_level,
             log_steering: flags.log_steering.then_some(true),
             tcp: None,
@@ -123,6 +125,7 @@ impl Settings {
             metrics: self.metrics.or(other.metrics),
             user: self.user.or(other.user),
             sandbox: self.sandbox.or(other.sandbox),
+            watch: self.watch.or(other.watch),
             log_level: self.log_level.or(other.log_level),
             log_steering: self.log_steering.or(other.log_steering),
             tcp: self.tcp.or(other.tcp),

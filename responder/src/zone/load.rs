@@ -35,7 +35,7 @@ pub(super) struct Content {
     /// On the wire, in lower case.
     pub(super) apex: Vec<u8>,
     /// The files read; errors name them.
-    files: Vec<PathBuf>,
+    pub(super) files: Vec<PathBuf>,
     /// Owners and data.
     arena: Vec<u8>,
     /// Sorted by owner and type; within an RRset as in the file.

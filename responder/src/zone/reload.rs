@@ -8,6 +8,7 @@
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet},
+    path::PathBuf,
     sync::Arc,
 };
 
@@ -28,6 +29,8 @@ struct Zone {
     apex: Vec<u8>,
     /// Of what is served; `None` if the zone is unavailable.
     serial: Option<u32>,
+    /// What it was read from, the last time that it could be.
+    files: Vec<PathBuf>,
     content: Option<Arc<Content>>,
 }
 
@@ -70,6 +73,12 @@ impl Contents {
             Some(next) if errors.is_empty() => Ok(next),
             _ => Err(LoadErrors(errors)),
         }
+    }
+
+    /// The files that each zone was read from, those included by others among them.
+    #[must_use]
+    pub fn files(&self) -> Vec<(String, Vec<PathBuf>)> {
+        self.0.iter().map(|zone| (zone.source.name.clone(), zone.files.clone())).collect()
     }
 
     /// Reads all zones of `sources` anew, or `only` one of them.
@@ -202,7 +211,12 @@ fn read(source: &Source, apex: &[u8], held: Option<&Zone>) -> Candidate {
         Ok(content) => (Some(Arc::new(content)), Vec::new()),
         Err(errors) => (held.and_then(|zone| zone.content.clone()), errors.0),
     };
-    let zone = Zone { source: source.clone(), apex: apex.to_owned(), serial: None, content };
+    let files = match (&content, held) {
+        (Some(content), _) if errors.is_empty() => content.files.clone(),
+        (_, Some(held)) => held.files.clone(),
+        _ => vec![source.file.clone()],
+    };
+    let zone = Zone { source: source.clone(), apex: apex.to_owned(), serial: None, files, content };
     Candidate { zone, before, is_fresh: errors.is_empty(), errors }
 }
 

@@ -1,7 +1,7 @@
 //! Reloads of a running server, one after the other, each on a thread of its own with a low priority: it must not take CPU time from the workers, and
 //! the control thread goes on to answer meanwhile.
 
-use std::{collections::VecDeque, future, net::SocketAddr, sync::Arc, thread, time::Instant};
+use std::{collections::VecDeque, future, net::SocketAddr, path::PathBuf, sync::Arc, thread, time::Instant};
 
 use tokio::sync::oneshot;
 
@@ -54,6 +54,11 @@ pub(super) struct Done {
 impl Reloader {
     pub(super) fn new(config: &Config, contents: Contents) -> Self {
         Self { config: Arc::new(config.clone()), contents: Arc::new(contents), waiting: VecDeque::new(), running: None }
+    }
+
+    /// The files that each zone in service was read from.
+    pub(super) fn files(&self) -> Vec<(String, Vec<PathBuf>)> {
+        self.contents.files()
     }
 
     /// Begins a reload, now or when those before it are done.

@@ -165,7 +165,7 @@ fn channels_of_which_there_are_too_few_or_too_many() {
             |f| set(f, 8, 8, 8, true),
             State::Note,
             "`responder queues` has the server let go",
-            Some("ethtool -L eth0 combined 4"),
+            Some("responder queues eth0 4"),
         ),
         ("channels", |f| f.channels = Err(Unread::NotOffered), State::Ok, "not offered by the driver", None),
     ]);
