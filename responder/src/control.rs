@@ -16,6 +16,10 @@ use std::{
         net::UnixStream,
     },
     path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -93,6 +97,7 @@ pub struct Control {
     path: Option<PathBuf>,
     sender: mpsc::Sender<Request>,
     requests: mpsc::Receiver<Request>,
+    refused: Arc<AtomicU64>,
 }
 
 impl Control {
@@ -115,6 +120,7 @@ impl Control {
 
     /// Listens beside the server at `path`, until [`replace_other`](Self::replace_other).
     pub fn listen_beside(path: &Path) -> Result<Self> {
+        ensure!(!is_listened_at(&beside(path)), "another responder is about to take over at {}", path.display());
         ensure!(
             is_listened_at(path),
             "no responder answers at {}: there is nothing to take over; `responder serve` starts one",
@@ -146,8 +152,9 @@ impl Control {
             )
         })?;
         let (sender, requests) = mpsc::channel(1);
-        tokio::spawn(accept(listener, sender.clone()));
-        Ok(Self { path: Some(path.to_owned()), sender, requests })
+        let refused = Arc::default();
+        tokio::spawn(accept(listener, sender.clone(), Arc::clone(&refused)));
+        Ok(Self { path: Some(path.to_owned()), sender, requests, refused })
     }
 
     /// Takes the place of the other server's socket.
@@ -166,6 +173,12 @@ impl Control {
     #[must_use]
     pub fn sender(&self) -> mpsc::Sender<Request> {
         self.sender.clone()
+    }
+
+    /// Requests that were none: unknown, too long, cut short, or too slow.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Relaxed)
     }
 
     /// The next request.
@@ -205,14 +218,16 @@ impl Drop for Control {
     }
 }
 
-async fn accept(listener: UnixListener, requests: mpsc::Sender<Request>) {
+async fn accept(listener: UnixListener, requests: mpsc::Sender<Request>, refused: Arc<AtomicU64>) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
-                let requests = requests.clone();
+                let (requests, refused) = (requests.clone(), Arc::clone(&refused));
                 tokio::spawn(async move {
                     // An error is the end of this client and of nothing else.
-                    let _ = serve(stream, requests).await;
+                    if !matches!(serve(stream, requests).await, Ok(true)) {
+                        refused.fetch_add(1, Relaxed);
+                    }
                 });
             }
             Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
@@ -220,54 +235,65 @@ async fn accept(listener: UnixListener, requests: mpsc::Sender<Request>) {
     }
 }
 
-async fn serve(stream: AsyncUnixStream, requests: mpsc::Sender<Request>) -> Result<()> {
+/// Answers one request, and returns whether it was one.
+async fn serve(stream: AsyncUnixStream, requests: mpsc::Sender<Request>) -> Result<bool> {
     let (reader, mut writer) = stream.into_split();
     let mut line = String::new();
     timeout(WITHIN, tokio::io::BufReader::new(reader.take(REQUEST_MAX)).read_line(&mut line)).await??;
-    let mut reply = answer(line.trim_end(), &requests).await?;
+    if line.is_empty() {
+        // Somebody who looks whether anybody listens.
+        return Ok(true);
+    }
+    // A line that is cut short, or cut here, may be the beginning of another request.
+    let request = line.strip_suffix('\n').unwrap_or_default();
+    let answer = answer(request, &requests).await?;
+    let is_known = answer.is_some();
+    let mut reply = answer.unwrap_or_else(|| {
+        format!("{{\"error\":\"unknown request; known: {STATUS}, {RELOAD}, {RELOAD} ZONE\"}}").into_bytes()
+    });
     reply.push(b'\n');
     timeout(WITHIN, writer.write_all(&reply)).await??;
-    Ok(())
+    Ok(is_known)
 }
 
-async fn answer(request: &str, requests: &mpsc::Sender<Request>) -> Result<Vec<u8>> {
+async fn answer(request: &str, requests: &mpsc::Sender<Request>) -> Result<Option<Vec<u8>>> {
     let (command, zone) = request.split_once(' ').map_or((request, None), |(command, zone)| (command, Some(zone)));
-    match (command, zone) {
+    Ok(Some(match (command, zone) {
         (STATUS, None) => {
             let (sender, answer) = oneshot::channel();
             requests.send(Request::Status(sender)).await?;
-            Ok(serde_json::to_vec(&timeout(WITHIN, answer).await??)?)
+            serde_json::to_vec(&timeout(WITHIN, answer).await??)?
         }
         (MAKE_WAY | FINISH, None) => {
             let (sender, answer) = oneshot::channel();
             let request = if command == FINISH { Request::Finish(sender) } else { Request::MakeWay(sender) };
             requests.send(request).await?;
             timeout(HAND_OVER_WITHIN, answer).await??;
-            Ok(b"{}".to_vec())
+            b"{}".to_vec()
         }
         (DRAIN, Some(wait_ms)) if wait_ms.parse::<u32>().is_ok() => {
             let wait = Duration::from_millis(wait_ms.parse::<u32>().unwrap_or(0).into());
             let (reply, answer) = oneshot::channel();
             requests.send(Request::Drain { wait, reply }).await?;
             timeout(wait + HAND_OVER_WITHIN, answer).await??;
-            Ok(b"{}".to_vec())
+            b"{}".to_vec()
         }
         (LEAVE | JOIN, Some(interface)) => {
             let (reply, answer) = oneshot::channel();
             let (interface, join) = (interface.to_owned(), command == JOIN);
             requests.send(Request::Bypass { interface, join, reply }).await?;
             match timeout(HAND_OVER_WITHIN, answer).await?? {
-                Ok(()) => Ok(b"{}".to_vec()),
-                Err(error) => Ok(serde_json::to_vec(&serde_json::json!({ "error": format!("{error:#}") }))?),
+                Ok(()) => b"{}".to_vec(),
+                Err(error) => serde_json::to_vec(&serde_json::json!({ "error": format!("{error:#}") }))?,
             }
         }
         (RELOAD, zone) => {
             let (reply, answer) = oneshot::channel();
             requests.send(Request::Reload { zone: zone.map(str::to_owned), reply }).await?;
-            Ok(serde_json::to_vec(&timeout(RELOAD_WITHIN, answer).await??)?)
+            serde_json::to_vec(&timeout(RELOAD_WITHIN, answer).await??)?
         }
-        _ => Ok(format!("{{\"error\":\"unknown request; known: {STATUS}, {RELOAD}, {RELOAD} ZONE\"}}").into_bytes()),
-    }
+        _ => return Ok(None),
+    }))
 }
 
 /// Asks the server at `path` for its status, as the JSON text it sends.
@@ -417,12 +443,17 @@ mod tests {
     fn nonsense_gets_an_error_and_a_long_line_is_cut() {
         let path = path("nonsense");
         runtime().block_on(async {
-            let _control = Control::listen(&path).unwrap();
-            for request in ["stats\n".to_owned(), format!("{}\n", "x".repeat(2000))] {
+            let control = Control::listen(&path).unwrap();
+            let long = format!("{STATUS}{}\n", " ".repeat(2000));
+            for request in
+                ["stats\n".to_owned(), long, "status".to_owned(), "\u{0}\n".to_owned(), "drain -1\n".to_owned()]
+            {
                 let path = path.clone();
                 let reply = tokio::task::spawn_blocking(move || {
                     let mut stream = UnixStream::connect(path).unwrap();
                     stream.write_all(request.as_bytes()).unwrap();
+                    // Where the line does not end the request does.
+                    stream.shutdown(std::net::Shutdown::Write).unwrap();
                     let mut reply = String::new();
                     // The rest of a long line is unread when the server closes, which may be seen as a reset.
                     let _ = stream.read_to_string(&mut reply);
@@ -430,6 +461,7 @@ mod tests {
                 });
                 assert!(reply.await.unwrap().starts_with("{\"error\""));
             }
+            assert_eq!(control.refused(), 5);
         });
     }
 }

@@ -8,7 +8,12 @@
 pub mod tcp;
 mod udp;
 
-use std::{collections::BTreeMap, io, net::SocketAddr, rc::Rc};
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    rc::Rc,
+};
 
 use anyhow::{Result, anyhow};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -138,6 +143,17 @@ fn add(path: &mut status::Path, counters: &Counters) {
     for (reason, count) in counters.dropped() {
         *path.dropped.entry(reason.name().to_owned()).or_default() += count;
     }
+}
+
+/// Where a socket with this address is reached from this machine.
+#[must_use]
+pub fn on_this_machine(mut address: SocketAddr) -> SocketAddr {
+    match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
+        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
+        _ => {}
+    }
+    address
 }
 
 /// Whether a socket's address can be bound more than once.

@@ -445,3 +445,40 @@ fn resident_kib() -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
+
+/// Which socket gets a query is decided by the CPU that received it, as on the bypass by the queue; also when another server has taken over. On loopback
+/// the CPU that sends receives.
+#[test]
+fn each_cpu_has_its_socket_before_and_after_another_server_takes_over() {
+    const QUERIES: u64 = 50;
+    let address = free("127.0.0.1");
+    let cpus = options().cpus;
+    let is_diagonal = |running: &Running| {
+        for cpu in &cpus {
+            let before = running.status();
+            let cpu = *cpu;
+            std::thread::spawn(move || {
+                assert!(core_affinity::set_for_current(core_affinity::CoreId { id: cpu }));
+                (0..QUERIES).for_each(|_| asks_udp(&udp_client(address), b"where am I?"));
+            })
+            .join()
+            .unwrap();
+            running.udp_answers(before.udp.answered + QUERIES);
+            for (now, before) in running.status().udp_workers.iter().zip(&before.udp_workers) {
+                let expected = if now.cpu == cpu { QUERIES } else { 0 };
+                assert_eq!(now.counts.received - before.counts.received, expected, "CPU {cpu}, socket of {}", now.cpu);
+            }
+        }
+    };
+    let mut first = Running::start(Service::Echo, &AddressList::default());
+    first.add(address).unwrap();
+    is_diagonal(&first);
+    for _ in 0..3 {
+        let second =
+            Running::start_with(Options { takes_over: true, ..options() }, Service::Echo, &AddressList::default());
+        second.add(address).unwrap();
+        first.with(move |path| path.remove(address));
+        is_diagonal(&second);
+        first = second;
+    }
+}

@@ -90,12 +90,7 @@ impl Figures {
 
 /// Builds what is needed, and rehearses.
 pub fn run(flags: &Flags, built: bool) -> anyhow::Result<ExitCode> {
-    if !built {
-        setup::packages(&[setup::BUILD, setup::LAB])?;
-        setup::build_responder()?;
-    }
-    let responder = setup::responder()?;
-    setup::as_root(&setup::arguments_when_built())?;
+    let responder = setup::responder_as_root(built)?;
     let figures = rehearse(flags, &responder)?;
     print!("{}", table(&figures));
     setup::write_json(flags.json.as_deref(), &figures)?;

@@ -83,12 +83,7 @@ pub struct Flags {
 
 /// Builds what is needed and runs.
 pub fn run(flags: &Flags, built: bool) -> anyhow::Result<ExitCode> {
-    if !built {
-        setup::packages(&[setup::BUILD, setup::LAB])?;
-        setup::build_responder()?;
-    }
-    let responder = setup::responder()?;
-    setup::as_root(&setup::arguments_when_built())?;
+    let responder = setup::responder_as_root(built)?;
     if flags.iface.is_empty() { in_lab(flags, &responder) } else { on_nic(flags, &responder) }
 }
 

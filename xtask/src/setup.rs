@@ -171,6 +171,17 @@ pub fn responder() -> anyhow::Result<PathBuf> {
     Ok(path)
 }
 
+/// Builds what runs in a lab, unless `built`, and goes on as root: the responder.
+pub fn responder_as_root(built: bool) -> anyhow::Result<PathBuf> {
+    if !built {
+        packages(&[BUILD, LAB])?;
+        build_responder()?;
+    }
+    let responder = responder()?;
+    as_root(&arguments_when_built())?;
+    Ok(responder)
+}
+
 /// Runs a command with its output shown; its failure is an error.
 pub fn execute(command: &mut Command) -> anyhow::Result<()> {
     let status = command.status().with_context(|| format!("starting {}", command.get_program().display()))?;

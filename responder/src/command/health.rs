@@ -7,7 +7,7 @@
 use std::{
     collections::BTreeSet,
     fmt, io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    net::{SocketAddr, UdpSocket},
     path::Path,
     process::{Command, ExitCode, ExitStatus},
     sync::{
@@ -24,6 +24,7 @@ use domain::base::{MessageBuilder, Name, Rtype};
 use crate::{
     cli::Health,
     control::{self, status::Status},
+    kernel::on_this_machine,
 };
 
 /// How often what is known is told again.
@@ -132,7 +133,8 @@ fn look(control: &Path, within: Duration) -> Look {
 /// Asks at each address.
 fn ask_all(status: &Status, within: Duration) -> Result<String> {
     let workers = status.kernel_path.udp_workers.iter();
-    let addresses: BTreeSet<SocketAddr> = workers.filter_map(|worker| worker.address.parse().ok()).map(local).collect();
+    let addresses: BTreeSet<SocketAddr> =
+        workers.filter_map(|worker| worker.address.parse().ok()).map(on_this_machine).collect();
     ensure!(!addresses.is_empty(), "it serves no address");
     let Some(zone) = status.zones.first() else { return Ok(format!("service {}", status.service)) };
     for address in &addresses {
@@ -141,16 +143,6 @@ fn ask_all(status: &Status, within: Duration) -> Result<String> {
     }
     let addresses: Vec<String> = addresses.iter().map(ToString::to_string).collect();
     Ok(format!("answers for {} SOA at {}", zone.name, addresses.join(", ")))
-}
-
-/// Where a server that listens there can be asked on this machine.
-fn local(mut address: SocketAddr) -> SocketAddr {
-    match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
-        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
-        _ => {}
-    }
-    address
 }
 
 /// The RCODE of the answer to a query for a zone's SOA record.

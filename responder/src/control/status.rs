@@ -34,6 +34,9 @@ pub struct Status {
     /// Whether system calls are restricted.
     #[serde(default)]
     pub sandbox: bool,
+    /// Requests at the control socket that were none.
+    #[serde(default)]
+    pub control_refused: u64,
     /// It is about to end, and asks to be asked no more.
     pub draining: bool,
     /// The zones served.
@@ -389,6 +392,7 @@ mod tests {
         let status = Status {
             version: "0.1.0".into(),
             draining: false,
+            control_refused: 0,
             pid: 42,
             uptime_s: 12.3,
             io: "xdp".into(),

@@ -8,7 +8,7 @@
 //! With `--sockets shared` the threads of an address read one socket instead. It is slower, and there to measure by how much.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr},
+    net::{Shutdown, SocketAddr},
     os::fd::AsFd,
     sync::{Arc, mpsc},
     thread::{self, JoinHandle},
@@ -20,7 +20,7 @@ use core_affinity::CoreId;
 use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Protocol, Socket};
 
-use super::{Options, Sharing, bind};
+use super::{Options, Sharing, bind, on_this_machine};
 use crate::{
     answer::{Outcome, Transport},
     cli::Sockets,
@@ -118,7 +118,7 @@ impl Listener {
         for thread in &self.threads {
             // A connected socket gets nothing from others: what comes from now on goes to the sockets of another server, if there are any. Should it
             // fail, what comes between now and the end is lost.
-            let _ = thread.socket.connect(&itself(self.address).into());
+            let _ = thread.socket.connect(&on_this_machine(self.address).into());
         }
         for thread in &self.threads {
             // Behind what it has received it yields an end.
@@ -207,14 +207,4 @@ impl Worker {
             Err(reason) => Outcome::Drop(reason),
         }
     }
-}
-
-/// The address as one that can be connected to.
-fn itself(mut address: SocketAddr) -> SocketAddr {
-    match address.ip() {
-        IpAddr::V4(ip) if ip.is_unspecified() => address.set_ip(Ipv4Addr::LOCALHOST.into()),
-        IpAddr::V6(ip) if ip.is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
-        _ => {}
-    }
-    address
 }
