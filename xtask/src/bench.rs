@@ -18,6 +18,9 @@ use crate::setup;
 const KINDS: [&str; 9] =
     ["exact", "exact-edns", "nxdomain", "nodata", "wildcard", "referral", "cname", "long-wildcard", "127-labels"];
 
+/// Runs of a kind, of which the median counts.
+const RUNS: usize = 3;
+
 /// The same loop without an answer in it.
 const LOOP: &str = "loop";
 
@@ -32,7 +35,13 @@ pub fn respond(json: Option<&Path>) -> anyhow::Result<()> {
     println!("{:<12} {:>12}", "answer", "instructions");
     for kind in KINDS {
         let none = instructions(&bench, &[LOOP, kind, ANSWERS])?;
-        let all = instructions(&bench, &[kind, ANSWERS])?;
+        // Each run has a hash key of its own, and under one in some dozens a name of the zone is in the way of another.
+        let mut all = Vec::new();
+        for _ in 0..RUNS {
+            all.push(instructions(&bench, &[kind, ANSWERS])?);
+        }
+        all.sort_unstable();
+        let all = all[RUNS / 2];
         ensure!(all >= none, "{kind}: {ANSWERS} answers took fewer instructions than none");
         let each = (all - none) / 1000;
         println!("{kind:<12} {each:>12}");
