@@ -10,9 +10,13 @@
 use std::{
     net::{Shutdown, SocketAddr},
     os::fd::AsFd,
-    sync::{Arc, mpsc},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+        mpsc,
+    },
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -37,6 +41,8 @@ const BATCH: usize = 32;
 const RECEIVE_BUFFER: usize = 4 << 20;
 /// How long an idle thread sleeps before it looks whether its zones were replaced, which it would else hold for ever.
 const IDLE: Duration = Duration::from_secs(1);
+/// How long a thread that is to end goes on with what still comes.
+const END_WITHIN: Duration = Duration::from_millis(100);
 /// How long a full send buffer may hold up a reply before it is given up.
 const SEND_WITHIN: Duration = Duration::from_millis(10);
 
@@ -44,6 +50,7 @@ const SEND_WITHIN: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(super) struct Listener {
     address: SocketAddr,
+    stop: Arc<AtomicBool>,
     threads: Vec<Thread>,
 }
 
@@ -67,7 +74,7 @@ impl Listener {
         own: &AddressList,
     ) -> Result<Self> {
         options.check_free(address, Protocol::UDP)?;
-        let mut listener = Self { address, threads: Vec::with_capacity(options.cpus.len()) };
+        let mut listener = Self { address, stop: Arc::default(), threads: Vec::with_capacity(options.cpus.len()) };
         for cpu in options.cpus.iter().copied() {
             let socket = match (options.sockets, listener.threads.first()) {
                 (Sockets::Shared, Some(first)) => Arc::clone(&first.socket),
@@ -86,6 +93,7 @@ impl Listener {
                 state: state(),
                 own: own.view(),
                 counters: Arc::clone(&counters),
+                stop: Arc::clone(&listener.stop),
             };
             let (pinned, is_pinned) = mpsc::channel();
             let cpus = options.cpus.clone();
@@ -117,9 +125,10 @@ impl Listener {
     pub(super) fn end(&mut self) {
         for thread in &self.threads {
             // A connected socket gets nothing from others: what comes from now on goes to the sockets of another server, if there are any. Should it
-            // fail, what comes between now and the end is lost.
+            // fail, more may come, and the thread ends in the midst of it.
             let _ = thread.socket.connect(&on_this_machine(self.address).into());
         }
+        self.stop.store(true, Relaxed);
         for thread in &self.threads {
             // Behind what it has received it yields an end.
             let _ = thread.socket.shutdown(Shutdown::Read);
@@ -165,11 +174,13 @@ struct Worker {
     state: State,
     own: OwnAddresses,
     counters: Arc<Counters>,
+    stop: Arc<AtomicBool>,
 }
 
 impl Worker {
     fn run(mut self) {
         let mut datagrams = Datagrams::new(BATCH);
+        let mut end_at = None;
         loop {
             let received = datagrams.receive(self.socket.as_fd());
             self.own.refresh();
@@ -193,6 +204,9 @@ impl Worker {
             (0..refused).for_each(|_| self.counters.dropped_one(DropReason::NotSent));
             self.counters.batch(messages, sent);
             if is_end {
+                return;
+            }
+            if self.stop.load(Relaxed) && Instant::now() >= *end_at.get_or_insert_with(|| Instant::now() + END_WITHIN) {
                 return;
             }
             datagrams.clear(received);
