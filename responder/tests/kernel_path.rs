@@ -169,12 +169,17 @@ fn udp_batches_do_not_mix_clients() {
         }
     }
     for (number, client) in (0u8..).zip(&clients) {
-        // Replies of one client come from one socket, hence in order.
-        for sequence in 0..20 {
-            let mut reply = [0; 16];
-            assert_eq!(client.recv(&mut reply).unwrap(), 2);
-            assert_eq!(reply[..2], [number, sequence]);
-        }
+        // This thread may have moved to another CPU in between, so that they are from two sockets, in any order.
+        let mut sequences: Vec<u8> = (0..20)
+            .map(|_| {
+                let mut reply = [0; 16];
+                assert_eq!(client.recv(&mut reply).unwrap(), 2);
+                assert_eq!(reply[0], number);
+                reply[1]
+            })
+            .collect();
+        sequences.sort_unstable();
+        assert_eq!(sequences, (0..20).collect::<Vec<u8>>());
     }
     running.udp_answers(1000);
 }
@@ -407,43 +412,6 @@ fn a_server_takes_over_and_no_query_is_lost() {
             stream.read_exact(&mut reply).unwrap();
         }
     }
-}
-
-/// Each has its place until another has more use for it; memory is bounded by places, not by clients.
-#[test]
-fn ten_thousand_idle_connections_take_little_and_others_are_served() {
-    const CLIENTS: u16 = 10_000;
-    // Half of a connection is in this process.
-    let limits = Limits { connections: 2000, ..Limits::default() };
-    Limits { connections: usize::from(CLIENTS) + limits.connections, ..limits }.allow().unwrap();
-    let running = Running::start_with(Options { tcp: limits, ..options() }, Service::Echo, &AddressList::default());
-    let address = free("0.0.0.0");
-    running.add(address).unwrap();
-    let before = resident_kib();
-    let clients: Vec<TcpStream> = (0..CLIENTS)
-        .map(|number| {
-            let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-            // One client has few connections.
-            let [high, low] = (number / 8).to_be_bytes();
-            socket.bind(&SocketAddr::from(([127, 1, high, low], 0)).into()).unwrap();
-            socket.connect(&SocketAddr::from(([127, 0, 0, 1], address.port())).into()).unwrap();
-            socket.into()
-        })
-        .collect();
-    let mut client = tcp_client((IpAddr::from([127, 0, 0, 1]), address.port()).into());
-    client.write_all(&framed(b"still there?")).unwrap();
-    let mut reply = [0; 14];
-    client.read_exact(&mut reply).unwrap();
-    asks_udp(&udp_client((IpAddr::from([127, 0, 0, 1]), address.port()).into()), b"and you?");
-    let taken = resident_kib().saturating_sub(before);
-    assert!(taken < 16_384, "{taken} KiB");
-    drop(clients);
-}
-
-fn resident_kib() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
 /// Which socket gets a query is decided by the CPU that received it, as on the bypass by the queue; also when another server has taken over. On loopback
