@@ -1,6 +1,6 @@
 //! What the server says, on stderr: a line for each event of `tracing`, for people, or for the journal where stderr leads there.
 //!
-//! A warning that comes again and again must not fill a disk: of one place in the source no more than [`LINES`] lines are written in [`WINDOW`], and then how
+//! A warning that comes again and again must not fill a disk: of one place in the source no more than 50 lines are written in ten seconds, and then how
 //! many were left out. Nothing is logged per packet. There are no spans, and no fields beside the message.
 
 use std::{

@@ -64,6 +64,15 @@ pub fn channels(interface: &str) -> io::Result<Channels> {
     Ok(Channels { rx: rx + combined, tx: tx + combined, max, combined: max_combined > 0 })
 }
 
+/// Whether the channels may be set: sets them to what they are, which changes nothing and is no call of the driver.
+pub fn may_set_channels(interface: &str) -> io::Result<()> {
+    let mut request = [0u32; 9];
+    request[0] = ETHTOOL_GCHANNELS;
+    ethtool(interface, &mut request)?;
+    request[0] = ETHTOOL_SCHANNELS;
+    ethtool(interface, &mut request)
+}
+
 /// Has the driver receive on, and send from, so many queues. It refuses fewer while an AF_XDP socket is bound to one that would go (`EINVAL`).
 pub fn set_channels(interface: &str, count: u32) -> io::Result<()> {
     let mut request = [0u32; 9];

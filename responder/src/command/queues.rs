@@ -26,8 +26,8 @@ pub fn run(flags: &Queues) -> Result<ExitCode> {
     let Queues { interface, count, control } = flags;
     let before = sys::channels(interface).with_context(|| format!("cannot read the channels of {interface}"))?;
     ensure!(*count <= before.max, "{interface} has at most {} channels, not {count}", before.max);
-    // That nothing changes is no fault, that it is not permitted is known before the server makes way.
-    sys::set_channels(interface, before.rx).with_context(|| format!("cannot set the channels of {interface}"))?;
+    // Before the server makes way.
+    sys::may_set_channels(interface).with_context(|| format!("cannot set the channels of {interface}"))?;
     let is_served = control::is_served(control) && has_bypass(control, interface)?;
     if is_served {
         control::ask_to_leave(control, interface)?;
