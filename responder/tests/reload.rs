@@ -361,7 +361,12 @@ fn what_changes_is_reloaded_and_nothing_else() {
     server.wait_for("zone b.: not loaded, serial 1 stays in service");
     server.write("b.zone", &zone(2));
     eventually(b'b', (2, 2));
+    // Two at once.
+    server.write("a.zone", &zone(7));
+    server.write("b.zone", &zone(7));
+    eventually(b'a', (7, 7));
+    eventually(b'b', (7, 7));
     // The configuration: what is commented out is no longer served.
     server.write("conf.toml", &config(server.port, "").replace("b = ", "# b = "));
-    server.wait_for("zone b.: serial 2, no longer served");
+    server.wait_for("zone b.: serial 7, no longer served");
 }

@@ -192,7 +192,7 @@ async fn serve(
                 done.report.not_taken = server.take(done.zones.take(), done.settings.take());
                 supervisor.ready(server.zone_count());
                 if let Some(watcher) = &mut watcher {
-                    watcher.follow(&reloader.files());
+                    watcher.follow(&reloader.files(), reloader.zone_directory());
                 }
                 done.tell();
             }
@@ -203,7 +203,7 @@ async fn serve(
                     supervisor.reloading();
                     match changed {
                         Changed::All => reloader.want(None, None),
-                        Changed::Zones(zones) => zones.into_iter().for_each(|zone| reloader.want(Some(zone), None)),
+                        Changed::Zone(zone) => reloader.want(Some(zone), None),
                     }
                 }
                 // The other server may have the port for some seconds more.

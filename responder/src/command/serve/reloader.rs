@@ -1,7 +1,15 @@
 //! Reloads of a running server, one after the other, each on a thread of its own with a low priority: it must not take CPU time from the workers, and
 //! the control thread goes on to answer meanwhile.
 
-use std::{collections::VecDeque, future, net::SocketAddr, path::PathBuf, sync::Arc, thread, time::Instant};
+use std::{
+    collections::VecDeque,
+    future,
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    sync::Arc,
+    thread,
+    time::Instant,
+};
 
 use tokio::sync::oneshot;
 
@@ -19,6 +27,7 @@ use crate::{
 pub(super) struct Reloader {
     config: Arc<Config>,
     contents: Arc<Contents>,
+    zone_directory: Option<PathBuf>,
     waiting: VecDeque<Wanted>,
     running: Option<(Wanted, oneshot::Receiver<Read>)>,
 }
@@ -41,6 +50,7 @@ pub(super) struct Settings {
     pub(super) rules: Rules,
     pub(super) listen: Vec<SocketAddr>,
     pub(super) log_level: LogLevel,
+    zone_directory: Option<PathBuf>,
 }
 
 /// What is to be put in service, before the reply is sent.
@@ -53,12 +63,23 @@ pub(super) struct Done {
 
 impl Reloader {
     pub(super) fn new(config: &Config, contents: Contents) -> Self {
-        Self { config: Arc::new(config.clone()), contents: Arc::new(contents), waiting: VecDeque::new(), running: None }
+        Self {
+            config: Arc::new(config.clone()),
+            contents: Arc::new(contents),
+            zone_directory: config.zone_directory().map(Path::to_owned),
+            waiting: VecDeque::new(),
+            running: None,
+        }
     }
 
     /// The files that each zone in service was read from.
     pub(super) fn files(&self) -> Vec<(String, Vec<PathBuf>)> {
         self.contents.files()
+    }
+
+    /// The directory of zones, as of the last reload.
+    pub(super) fn zone_directory(&self) -> Option<&Path> {
+        self.zone_directory.as_deref()
     }
 
     /// Begins a reload, now or when those before it are done.
@@ -106,6 +127,9 @@ impl Reloader {
             self.contents = Arc::new(contents);
             zones
         });
+        if let Some(settings) = &read.settings {
+            self.zone_directory.clone_from(&settings.zone_directory);
+        }
         self.start();
         Done { zones, settings: read.settings, report: read.report, reply }
     }
@@ -114,8 +138,9 @@ impl Reloader {
 impl Done {
     /// Tells the client, if there is one, and the log.
     pub(super) fn tell(self) {
+        let is_clean = self.report.is_clean() && self.report.needs_restart.is_empty();
         for line in self.report.render().lines() {
-            tracing::info!("reload: {line}");
+            if is_clean { tracing::info!("reload: {line}") } else { tracing::warn!("reload: {line}") }
         }
         if let Some(reply) = self.reply {
             // A client that has gone needs no answer.
@@ -142,6 +167,7 @@ fn read(config: &Config, contents: &Contents, zone: Option<&str>) -> Read {
     }
     report.seconds = started.elapsed().as_secs_f64();
     // Who asks for one zone asks for nothing else.
-    let settings = Settings { rules: now.rules, listen: now.listen, log_level: now.log_level };
+    let zone_directory = now.zone_directory().map(Path::to_owned);
+    let settings = Settings { rules: now.rules, listen: now.listen, log_level: now.log_level, zone_directory };
     Read { report, zones, settings: zone.is_none().then_some(settings) }
 }

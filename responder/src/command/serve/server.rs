@@ -202,7 +202,7 @@ impl<'a> Server<'a> {
             published.set(zones);
             self.holds_replaced = true;
         }
-        if let Some(Settings { rules, listen, log_level }) = settings {
+        if let Some(Settings { rules, listen, log_level, .. }) = settings {
             self.rules.set(rules);
             log::set_level(log_level);
             if listen != self.listen {

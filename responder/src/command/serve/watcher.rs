@@ -2,7 +2,8 @@
 //!
 //! Directories are watched (inotify), since an editor puts a new file in the place of the old one. Changes are waited for until there are no more for a
 //! second, five seconds at most. The target of a symbolic link is not watched, its name is. A file that is caught half written is an error of that
-//! zone, which stays as it was, and the rest of it is the next change.
+//! zone, which stays as it was, and the rest of it is the next change. Where several zones have changed, all are read: their table is built once. A
+//! directory that is removed is no longer watched, also when there is a new one of its name, before the next reload.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -31,6 +32,8 @@ pub(super) struct Watcher {
     /// Files, and the zones that were read from them.
     zones: HashMap<PathBuf, Vec<String>>,
     changed: BTreeSet<PathBuf>,
+    /// Something was missed, or a directory has gone.
+    is_uncertain: bool,
     since: Option<(Instant, Instant)>,
 }
 
@@ -38,7 +41,7 @@ pub(super) struct Watcher {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Changed {
     All,
-    Zones(BTreeSet<String>),
+    Zone(String),
 }
 
 impl Watcher {
@@ -49,22 +52,23 @@ impl Watcher {
             inotify,
             directories: HashMap::new(),
             config: config.file().and_then(place),
-            zone_directory: config.zone_directory().and_then(|directory| fs::canonicalize(directory).ok()),
+            zone_directory: None,
             zones: HashMap::new(),
             changed: BTreeSet::new(),
+            is_uncertain: false,
             since: None,
         };
-        let directories: Vec<PathBuf> = watcher.zone_directory.iter().chain(&watcher.config).cloned().collect();
-        for path in directories {
-            watcher.watch(if path.is_dir() { &path } else { path.parent().unwrap_or(&path) });
-        }
-        watcher.follow(files);
+        watcher.follow(files, config.zone_directory());
         Ok(watcher)
     }
 
-    /// Watches the files that zones were read from the last time.
-    pub(super) fn follow(&mut self, files: &[(String, Vec<PathBuf>)]) {
+    /// Watches the files that zones were read from the last time, and the directory of zones.
+    pub(super) fn follow(&mut self, files: &[(String, Vec<PathBuf>)], zone_directory: Option<&Path>) {
         self.zones.clear();
+        self.zone_directory = zone_directory.and_then(|directory| fs::canonicalize(directory).ok());
+        for path in self.zone_directory.iter().chain(&self.config).cloned().collect::<Vec<_>>() {
+            self.watch(if path.is_dir() { &path } else { path.parent().unwrap_or(&path) });
+        }
         for (zone, files) in files {
             for file in files.iter().filter_map(|file| place(file)) {
                 self.watch(file.parent().unwrap_or(&file));
@@ -81,6 +85,8 @@ impl Watcher {
             | AddWatchFlags::IN_MOVED_TO
             | AddWatchFlags::IN_MOVED_FROM
             | AddWatchFlags::IN_DELETE
+            | AddWatchFlags::IN_DELETE_SELF
+            | AddWatchFlags::IN_MOVE_SELF
             | AddWatchFlags::IN_ONLYDIR;
         match self.inotify.add_watch(directory, flags) {
             Ok(watch) => drop(self.directories.insert(watch, directory.to_owned())),
@@ -91,7 +97,17 @@ impl Watcher {
     /// What has changed, if that is a moment ago and nothing has since. Asked a few times a second.
     pub(super) fn look(&mut self) -> Option<Changed> {
         while let Ok(events) = self.inotify.read_events() {
-            self.note(events.into_iter().filter_map(|event| Some((event.wd, event.name?))));
+            for event in events {
+                match event.name {
+                    Some(name) => self.note(event.wd, &name),
+                    // The queue was full, or it is about the directory itself.
+                    None => {
+                        self.directories.remove(&event.wd);
+                        self.is_uncertain = true;
+                        self.touch();
+                    }
+                }
+            }
         }
         let (first, last) = self.since?;
         if Instant::now() < (last + QUIET).min(first + AT_MOST) {
@@ -99,20 +115,20 @@ impl Watcher {
         }
         self.since = None;
         let changed = std::mem::take(&mut self.changed);
-        Some(self.concerned(&changed))
+        if std::mem::take(&mut self.is_uncertain) { Some(Changed::All) } else { self.concerned(&changed) }
     }
 
-    fn note(&mut self, events: impl Iterator<Item = (WatchDescriptor, impl AsRef<OsStr>)>) {
-        for (watch, name) in events {
-            let Some(path) = self.directories.get(&watch).map(|directory| directory.join(name.as_ref())) else {
-                continue;
-            };
-            if self.config.as_ref() == Some(&path) || self.zones.contains_key(&path) || self.is_new_zone(&path) {
-                self.changed.insert(path);
-                let now = Instant::now();
-                self.since = Some((self.since.map_or(now, |(first, _)| first), now));
-            }
+    fn note(&mut self, watch: WatchDescriptor, name: &OsStr) {
+        let Some(path) = self.directories.get(&watch).map(|directory| directory.join(name)) else { return };
+        if self.config.as_ref() == Some(&path) || self.zones.contains_key(&path) || self.is_new_zone(&path) {
+            self.changed.insert(path);
+            self.touch();
         }
+    }
+
+    fn touch(&mut self) {
+        let now = Instant::now();
+        self.since = Some((self.since.map_or(now, |(first, _)| first), now));
     }
 
     /// Whether it is a file of the zone directory that has a zone's name and none of the zones in service.
@@ -121,18 +137,17 @@ impl Watcher {
             && path.extension() == Some(OsStr::new("zone"))
     }
 
-    fn concerned(&self, changed: &BTreeSet<PathBuf>) -> Changed {
+    fn concerned(&self, changed: &BTreeSet<PathBuf>) -> Option<Changed> {
         let mut zones = BTreeSet::new();
         for path in changed {
             match self.zones.get(path) {
                 // One that is no longer there may be a zone that is to go.
-                Some(names) if path.exists() || self.zone_directory.as_deref() != path.parent() => {
-                    zones.extend(names.iter().cloned());
-                }
-                _ => return Changed::All,
+                Some(names) if path.exists() || self.zone_directory.as_deref() != path.parent() => zones.extend(names),
+                _ => return Some(Changed::All),
             }
         }
-        Changed::Zones(zones)
+        let first = zones.pop_first()?;
+        Some(if zones.is_empty() { Changed::Zone(first.clone()) } else { Changed::All })
     }
 }
 
