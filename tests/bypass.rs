@@ -214,11 +214,7 @@ fn case_15_a_link_that_goes_down_and_up_is_served_again() {
     ask_from_many_ports(&lab, 8);
     ip(&lab, Side::Server, "link set dev server0 down");
     ip(&lab, Side::Server, "link set dev server0 up");
-    let mac = lab.client.mac.map(|byte| format!("{byte:02x}")).join(":");
-    for address in [lab.client.v4.to_string(), lab.client.v6.to_string()] {
-        let neighbour = format!("neigh replace {address} lladdr {mac} dev server0 nud permanent");
-        ip(&lab, Side::Server, &neighbour);
-    }
+    lab.fix_neighbours(Side::Server).expect("the link is up");
     let before = server.bypass_answered();
     let path = Path::v4(&lab, 40_000);
     let deadline = Instant::now() + Duration::from_secs(5);

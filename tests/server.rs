@@ -65,6 +65,12 @@ pub fn serve(lab: &Lab, flags: &[&str]) -> (Command, PathBuf) {
     (command(lab, "serve", &control, flags), control)
 }
 
+/// `responder upgrade` in the place of the server at this control socket, with the same and these flags.
+#[must_use]
+pub fn upgrade(lab: &Lab, control: &Path, flags: &[&str]) -> Command {
+    command(lab, "upgrade", control, flags)
+}
+
 fn command(lab: &Lab, verb: &str, control: &Path, flags: &[&str]) -> Command {
     let mut command = lab.command(Side::Server, responder());
     command.args([verb, "--iface", lab.server.interface]).args(zone("example.com"));
@@ -159,7 +165,7 @@ impl Server {
     /// When it does not become ready.
     #[must_use]
     pub fn take_over(lab: &Lab, from: &Self, flags: &[&str]) -> Self {
-        Self::ready(command(lab, "upgrade", from.control(), flags), from.control.clone())
+        Self::ready(upgrade(lab, from.control(), flags), from.control.clone())
     }
 
     fn ready(mut command: Command, control: PathBuf) -> Self {

@@ -12,7 +12,7 @@ use std::{
 use nix::sys::signal::Signal;
 use tests::{
     query::{ask, is_answer, query, socket},
-    server::{Server, ended, eventually, ip, lab, serve, xdp_program},
+    server::{Server, ended, eventually, ip, lab, upgrade, xdp_program},
 };
 use xtask::lab::{Lab, Side};
 
@@ -67,11 +67,8 @@ fn a_server_takes_over_and_the_other_ends() {
 #[test]
 fn where_nobody_serves_there_is_nothing_to_take_over() {
     let lab = lab(2);
-    let (mut command, control) = serve(&lab, &[]);
-    let line: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
-    let line = line.into_iter().map(|word| if word == "serve" { "upgrade".into() } else { word });
-    command = std::process::Command::new(command.get_program());
-    let output = ended(command.args(line));
+    let control = lab.directory.join("nobody.sock");
+    let output = ended(&mut upgrade(&lab, &control, &[]));
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{stderr}");
     assert!(stderr.contains("there is nothing to take over"), "{stderr}");
@@ -83,16 +80,8 @@ fn where_nobody_serves_there_is_nothing_to_take_over() {
 fn a_server_whose_successor_fails_goes_on() {
     let lab = lab(2);
     let first = Server::start(&lab, &[]);
-    // Its program finds another one in the way.
-    let (mut command, _) = serve(&lab, &[]);
-    let line: Vec<_> = command.get_args().map(ToOwned::to_owned).collect();
-    let control = first.control().as_os_str().to_owned();
-    let mut line: Vec<_> = line.into_iter().map(|word| if word == "serve" { "upgrade".into() } else { word }).collect();
-    let at = line.iter().position(|word| word == "--control").expect("it has one");
-    line[at + 1] = control;
-    line.extend(["--queues".into(), "0-7".into()]);
-    command = std::process::Command::new(command.get_program());
-    let output = ended(command.args(line));
+    // There are only two queues, which is seen when the interface is joined.
+    let output = ended(&mut upgrade(&lab, first.control(), &["--queues", "0-7"]));
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(first.status()["interfaces"][0]["waits_for"].is_string(), "it has made way");
     let reply = lab.inside(Side::Client, || ask(&socket(lab.client.v4.into()), (lab.server.v4, 53).into(), &query(1)));

@@ -41,7 +41,7 @@ const WITHIN: Duration = Duration::from_secs(5);
 /// Large zones take their time.
 const RELOAD_WITHIN: Duration = Duration::from_secs(1800);
 /// Workers end and connections finish within this.
-const HAND_OVER_WITHIN: Duration = Duration::from_secs(10);
+const DONE_WITHIN: Duration = Duration::from_secs(10);
 /// How long another server at the same path is given to end.
 const GONE_WITHIN: Duration = Duration::from_secs(1);
 /// Clients that may wait to be accepted.
@@ -268,21 +268,22 @@ async fn answer(request: &str, requests: &mpsc::Sender<Request>) -> Result<Optio
             let (sender, answer) = oneshot::channel();
             let request = if command == FINISH { Request::Finish(sender) } else { Request::MakeWay(sender) };
             requests.send(request).await?;
-            timeout(HAND_OVER_WITHIN, answer).await??;
+            timeout(DONE_WITHIN, answer).await??;
             b"{}".to_vec()
         }
-        (DRAIN, Some(wait_ms)) if wait_ms.parse::<u32>().is_ok() => {
-            let wait = Duration::from_millis(wait_ms.parse::<u32>().unwrap_or(0).into());
+        (DRAIN, Some(wait_ms)) => {
+            let Ok(wait_ms) = wait_ms.parse::<u32>() else { return Ok(None) };
+            let wait = Duration::from_millis(wait_ms.into());
             let (reply, answer) = oneshot::channel();
             requests.send(Request::Drain { wait, reply }).await?;
-            timeout(wait + HAND_OVER_WITHIN, answer).await??;
+            timeout(wait + DONE_WITHIN, answer).await??;
             b"{}".to_vec()
         }
         (LEAVE | JOIN, Some(interface)) => {
             let (reply, answer) = oneshot::channel();
             let (interface, join) = (interface.to_owned(), command == JOIN);
             requests.send(Request::Bypass { interface, join, reply }).await?;
-            match timeout(HAND_OVER_WITHIN, answer).await?? {
+            match timeout(DONE_WITHIN, answer).await?? {
                 Ok(()) => b"{}".to_vec(),
                 Err(error) => serde_json::to_vec(&serde_json::json!({ "error": format!("{error:#}") }))?,
             }
@@ -315,17 +316,17 @@ pub fn ask_reload(path: &Path, zone: Option<&str>) -> Result<String> {
 
 /// Has the server at `path` end after `wait`, during which it answers and says that it is draining; waits until its sockets are closed.
 pub fn ask_to_drain(path: &Path, wait: Duration) -> Result<()> {
-    hand_over(path, &format!("{DRAIN} {}", wait.as_millis()), wait + HAND_OVER_WITHIN)
+    command(path, &format!("{DRAIN} {}", wait.as_millis()), wait + DONE_WITHIN)
 }
 
 /// Has the server at `path` leave an interface for a moment, so that its queues can be changed.
 pub fn ask_to_leave(path: &Path, interface: &str) -> Result<()> {
-    hand_over(path, &format!("{LEAVE} {interface}"), HAND_OVER_WITHIN)
+    command(path, &format!("{LEAVE} {interface}"), DONE_WITHIN)
 }
 
 /// Has the server at `path` join an interface that it has left.
 pub fn ask_to_join(path: &Path, interface: &str) -> Result<()> {
-    hand_over(path, &format!("{JOIN} {interface}"), HAND_OVER_WITHIN)
+    command(path, &format!("{JOIN} {interface}"), DONE_WITHIN)
 }
 
 /// Whether a server listens at `path`.
@@ -336,15 +337,15 @@ pub fn is_served(path: &Path) -> bool {
 
 /// Has the server at `path` leave the bypass.
 pub fn ask_to_make_way(path: &Path) -> Result<()> {
-    hand_over(path, MAKE_WAY, HAND_OVER_WITHIN)
+    command(path, MAKE_WAY, DONE_WITHIN)
 }
 
 /// Has the server at `path` end.
 pub fn ask_to_finish(path: &Path) -> Result<()> {
-    hand_over(path, FINISH, HAND_OVER_WITHIN)
+    command(path, FINISH, DONE_WITHIN)
 }
 
-fn hand_over(path: &Path, request: &str, within: Duration) -> Result<()> {
+fn command(path: &Path, request: &str, within: Duration) -> Result<()> {
     let reply = exchange(path, request, within)?;
     // One from before there was this says that it does not know the request.
     ensure!(reply.trim_end() == "{}", "the responder at {} did not do it: {}", path.display(), reply.trim_end());

@@ -97,15 +97,17 @@ pub fn begin(config: &Config) -> Result<()> {
 
 /// Gives up all capabilities of the calling thread.
 pub fn drop_all() {
-    if let Err(error) = keep(&CapsHashSet::new()) {
-        tracing::warn!("a thread keeps its capabilities: {error}");
-    }
+    keep_or_say(&CapsHashSet::new());
 }
 
 /// Gives up all capabilities of the calling thread but the one that root reads files with, if it is there.
 pub fn drop_all_but_reading() {
     let held = caps::read(None, CapSet::Permitted).unwrap_or_default();
-    if let Err(error) = keep(&held.into_iter().filter(|capability| *capability == READ).collect()) {
+    keep_or_say(&held.into_iter().filter(|capability| *capability == READ).collect());
+}
+
+fn keep_or_say(capabilities: &CapsHashSet) {
+    if let Err(error) = keep(capabilities) {
         tracing::warn!("a thread keeps its capabilities: {error}");
     }
 }

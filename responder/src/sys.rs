@@ -55,29 +55,29 @@ pub struct Channels {
 
 /// Asks the driver for its channel counts. `EOPNOTSUPP` where the driver has no notion of channels: it then has one.
 pub fn channels(interface: &str) -> io::Result<Channels> {
-    // struct ethtool_channels: cmd, four maxima, then the counts of rx, tx, other, combined.
-    let mut request = [0u32; 9];
-    request[0] = ETHTOOL_GCHANNELS;
-    ethtool(interface, &mut request)?;
-    let [_, max_rx, max_tx, _, max_combined, rx, tx, _other, combined] = request;
+    let [_, max_rx, max_tx, _, max_combined, rx, tx, _other, combined] = raw_channels(interface)?;
     let max = max_combined.max(max_rx.min(max_tx));
     Ok(Channels { rx: rx + combined, tx: tx + combined, max, combined: max_combined > 0 })
 }
 
-/// Whether the channels may be set: sets them to what they are, which changes nothing and is no call of the driver.
-pub fn may_set_channels(interface: &str) -> io::Result<()> {
-    let mut request = [0u32; 9];
+/// struct ethtool_channels: cmd, four maxima, then the counts of rx, tx, other, combined.
+fn raw_channels(interface: &str) -> io::Result<[u32; 9]> {
+    let mut request = [0; 9];
     request[0] = ETHTOOL_GCHANNELS;
     ethtool(interface, &mut request)?;
+    Ok(request)
+}
+
+/// Whether the channels may be set: sets them to what they are, which changes nothing and is no call of the driver.
+pub fn may_set_channels(interface: &str) -> io::Result<()> {
+    let mut request = raw_channels(interface)?;
     request[0] = ETHTOOL_SCHANNELS;
     ethtool(interface, &mut request)
 }
 
 /// Has the driver receive on, and send from, so many queues. It refuses fewer while an AF_XDP socket is bound to one that would go (`EINVAL`).
 pub fn set_channels(interface: &str, count: u32) -> io::Result<()> {
-    let mut request = [0u32; 9];
-    request[0] = ETHTOOL_GCHANNELS;
-    ethtool(interface, &mut request)?;
+    let mut request = raw_channels(interface)?;
     request[0] = ETHTOOL_SCHANNELS;
     let [_, _, _, _, max_combined, rx, tx, _, combined] = &mut request;
     if *max_combined > 0 {

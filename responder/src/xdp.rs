@@ -165,10 +165,12 @@ impl Bypass {
         let workers = placements.len();
         for placement in placements {
             let handler = handler(verify, workers);
-            match self.queues.iter_mut().find(|queue| queue.placement.queue == placement.queue) {
-                Some(queue) => queue.join(interface, placement, options, handler)?,
-                None => self.queues.push(Queue::start(interface, placement, options, handler, cpus)?),
-            }
+            let known = self.queues.iter().position(|queue| queue.placement.queue == placement.queue);
+            let index = known.unwrap_or_else(|| {
+                self.queues.push(Queue::new(placement, options, handler.clone(), cpus));
+                self.queues.len() - 1
+            });
+            self.queues[index].join(interface, placement, options, handler)?;
         }
         for queue in self.queues.iter_mut().filter(|queue| !served_queues.contains(&queue.placement.queue)) {
             queue.leave("the interface has no such queue now");

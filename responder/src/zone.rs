@@ -131,6 +131,12 @@ impl Zones {
         if errors.is_empty() { Ok(render_all(&zones, iter::empty()).table()) } else { Err(LoadErrors(errors)) }
     }
 
+    /// How many zones there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.zones.len()
+    }
+
     /// What there is to say of each zone.
     #[must_use]
     pub fn summary(&self) -> Vec<Summary> {
@@ -177,7 +183,7 @@ fn render_all<'a>(checked: &[check::Checked<'_>], unavailable: impl Iterator<Ite
     for (zone, its) in rendered {
         zones.push(zone);
         match &mut nodes {
-            Some(nodes) => nodes.append(&its),
+            Some(nodes) => nodes.append(its),
             // Of a single zone, which may be large, nothing is copied.
             None => nodes = Some(its),
         }

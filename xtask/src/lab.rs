@@ -253,17 +253,26 @@ impl Lab {
         for side in [Side::Server, Side::Client] {
             self.quiet(side)?;
         }
-        for (end, other) in [(server, client), (client, server)] {
+        for end in [server, client] {
             let (namespace, interface) = (&end.namespace, end.interface);
             // A local sender leaves the UDP checksum to the device, which has none: the responder would see a partial one.
             output(Command::new("ip").args(["netns", "exec", namespace, "ethtool", "-K", interface, "tx", "off"]))?;
             ip(&format!("-n {namespace} addr add {}/24 dev {interface}", end.v4))?;
             ip(&format!("-n {namespace} addr add {}/64 dev {interface} nodad", end.v6))?;
             ip(&format!("-n {namespace} link set {interface} up"))?;
-            for address in [IpAddr::from(other.v4), IpAddr::from(other.v6)] {
-                let mac = other.mac_text();
-                ip(&format!("-n {namespace} neigh replace {address} lladdr {mac} dev {interface} nud permanent"))?;
-            }
+        }
+        [Side::Server, Side::Client].into_iter().try_for_each(|side| self.fix_neighbours(side))
+    }
+
+    /// Has a side know the other one's MAC address. It forgets that when its link goes down.
+    pub fn fix_neighbours(&self, side: Side) -> anyhow::Result<()> {
+        let (end, other) = match side {
+            Side::Server => (&self.server, &self.client),
+            Side::Client => (&self.client, &self.server),
+        };
+        for address in [IpAddr::from(other.v4), IpAddr::from(other.v6)] {
+            let (namespace, interface, mac) = (&end.namespace, end.interface, other.mac_text());
+            ip(&format!("-n {namespace} neigh replace {address} lladdr {mac} dev {interface} nud permanent"))?;
         }
         Ok(())
     }

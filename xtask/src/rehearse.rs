@@ -193,17 +193,13 @@ impl Stage<'_> {
     }
 
     fn flap(&self) -> anyhow::Result<()> {
-        let (server, client) = (&self.lab.server, &self.lab.client);
+        let server = &self.lab.server;
         self.ip(&format!("link set dev {} down", server.interface))?;
         thread::sleep(DOWN);
         self.ip(&format!("link set dev {} up", server.interface))?;
         // They go with the link.
         self.ip(&format!("addr replace {}/64 dev {} nodad", server.v6, server.interface))?;
-        for address in [client.v4.to_string(), client.v6.to_string()] {
-            let mac = client.mac_text();
-            self.ip(&format!("neigh replace {address} lladdr {mac} dev {} nud permanent", server.interface))?;
-        }
-        Ok(())
+        self.lab.fix_neighbours(Side::Server)
     }
 
     fn control(&self, verb: &str) -> anyhow::Result<()> {

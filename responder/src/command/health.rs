@@ -121,8 +121,7 @@ fn look(control: &Path, within: Duration) -> Look {
     if !control::is_served(control) {
         return Look::Away(format!("no responder listens at {}", control.display()));
     }
-    let status = control::ask_within(control, within)
-        .and_then(|text| serde_json::from_str::<Status>(&text).context("the server's status is of another version"));
+    let status = control::ask_within(control, within).and_then(|text| Status::read(&text));
     match status {
         Ok(status) if status.draining => Look::Away("it is draining".to_owned()),
         Ok(status) => ask_all(&status, within).map_or_else(|error| Look::Silent(format!("{error:#}")), Look::Healthy),

@@ -60,7 +60,6 @@ fn set(interface: &str, count: u32) -> io::Result<()> {
 
 /// Whether the server serves the interface by its queues.
 fn has_bypass(control: &Path, interface: &str) -> Result<bool> {
-    let status: Status = serde_json::from_str(&control::ask(control)?)
-        .context("the server's status cannot be read: is it another version of responder?")?;
+    let status = Status::read(&control::ask(control)?)?;
     Ok(status.interfaces.iter().any(|served| served.name == *interface))
 }

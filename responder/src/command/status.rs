@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::{
     cli,
@@ -12,8 +12,7 @@ use crate::{
 /// Prints tables, or the JSON document as it came.
 pub fn run(flags: &cli::Status) -> Result<ExitCode> {
     let text = control::ask(&flags.control)?;
-    let status: Status = serde_json::from_str(&text)
-        .context("the server's status cannot be read: is it another version of responder?")?;
+    let status = Status::read(&text)?;
     if flags.json {
         print!("{text}")
     } else {

@@ -5,6 +5,7 @@ mod workers;
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 pub use traffic::Traffic;
@@ -198,6 +199,11 @@ pub struct Path {
 }
 
 impl Status {
+    /// Reads the document that the control socket sends.
+    pub fn read(text: &str) -> Result<Self> {
+        serde_json::from_str(text).context("the server's status cannot be read: is it another version of responder?")
+    }
+
     /// The tables that a person reads, at most 100 columns wide.
     #[must_use]
     pub fn render(&self) -> String {

@@ -77,33 +77,24 @@ struct Serving {
 }
 
 impl Queue {
-    /// Binds the queue and starts its worker. Its slot is not set yet. `cpus` is the number of CPUs that replies may be sent from.
-    pub fn start(
-        interface: &Interface,
-        placement: Placement,
-        options: Options,
-        handler: Handler,
-        cpus: usize,
-    ) -> Result<Self> {
-        let observed = Arc::new(Observed::new(cpus));
-        let socket = Socket::bind(&interface.name, placement.queue, &options)?;
-        let state = State::Serving(serve(interface, placement, socket, &handler, &observed)?);
-        Ok(Self {
+    /// A queue that has not been joined yet. `cpus` is the number of CPUs that replies may be sent from.
+    pub fn new(placement: Placement, options: Options, handler: Handler, cpus: usize) -> Self {
+        Self {
             placement,
             options,
             handler,
-            observed,
-            state,
+            observed: Arc::new(Observed::new(cpus)),
+            state: State::Abandoned("it has not been bound yet".to_owned()),
             kernel_before: XdpStatistics::default(),
             reprovisioned: 0,
             reprovision_reason: None,
             replace_after: None,
             deaf: None,
             given_up_said: false,
-        })
+        }
     }
 
-    /// Binds a queue that has left again and starts a worker. Its slot is not set yet.
+    /// Binds the queue and starts its worker, for the first time or after it has left. Its slot is not set yet.
     pub fn join(
         &mut self,
         interface: &Interface,
@@ -113,7 +104,8 @@ impl Queue {
     ) -> Result<()> {
         (self.placement, self.options, self.handler) = (placement, options, handler);
         (self.replace_after, self.deaf, self.given_up_said) = (None, None, false);
-        self.observed.forget();
+        self.observed.forget_socket();
+        self.observed.busy_poll_given_up.store(false, Relaxed);
         let socket = Socket::bind(&interface.name, placement.queue, &self.options)?;
         self.state = State::Serving(serve(interface, placement, socket, &self.handler, &self.observed)?);
         Ok(())
@@ -189,9 +181,7 @@ impl Queue {
         );
         self.withdraw(interface, steering);
         self.state = State::Rebinding(now + REBIND_WITHIN, None);
-        self.observed.stuck.store(false, Relaxed);
-        self.observed.unfilled.store(false, Relaxed);
-        self.observed.wants_nudge.store(false, Relaxed);
+        self.observed.forget_socket();
         self.reprovisioned += 1;
         self.reprovision_reason = Some(reason.to_owned());
         let pause = Duration::from_secs(1 << self.reprovisioned.min(6)).min(REPLACE_EVERY_MAX);

@@ -120,9 +120,9 @@ impl Observed {
         }
     }
 
-    /// Forgets what it was like before its socket went; what was counted stays.
-    pub fn forget(&self) {
-        for flag in [&self.busy_poll_given_up, &self.stuck, &self.unfilled] {
+    /// Forgets what its socket was like, which has gone; what was counted stays.
+    pub fn forget_socket(&self) {
+        for flag in [&self.stuck, &self.unfilled, &self.wants_nudge] {
             flag.store(false, Relaxed);
         }
     }

@@ -32,7 +32,7 @@ fn nodes() -> Nodes {
         parts[usize::from(index >= 600)].insert(&name(index), Flags::CUT, index, &answers);
     }
     let [mut nodes, rest] = parts;
-    nodes.append(&rest);
+    nodes.append(rest);
     nodes
 }
 

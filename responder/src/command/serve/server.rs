@@ -321,7 +321,7 @@ impl<'a> Server<'a> {
     }
 
     pub(super) fn zone_count(&self) -> usize {
-        self.zones.as_ref().map_or(0, |zones| zones.zones().summary().len())
+        self.zones.as_ref().map_or(0, |zones| zones.zones().count())
     }
 
     pub(super) fn status(&self, control_refused: u64) -> Status {

@@ -66,13 +66,25 @@ impl Watcher {
     pub(super) fn follow(&mut self, files: &[(String, Vec<PathBuf>)], zone_directory: Option<&Path>) {
         self.zones.clear();
         self.zone_directory = zone_directory.and_then(|directory| fs::canonicalize(directory).ok());
-        for path in self.zone_directory.iter().chain(&self.config).cloned().collect::<Vec<_>>() {
-            self.watch(if path.is_dir() { &path } else { path.parent().unwrap_or(&path) });
+        let config = self.config.as_deref().and_then(Path::parent);
+        for directory in
+            self.zone_directory.as_deref().into_iter().chain(config).map(Path::to_owned).collect::<Vec<_>>()
+        {
+            self.watch(&directory);
         }
+        // There may be as many files as zones, and most are in one directory.
+        let mut directories: HashMap<&Path, Option<PathBuf>> = HashMap::new();
         for (zone, files) in files {
-            for file in files.iter().filter_map(|file| place(file)) {
-                self.watch(file.parent().unwrap_or(&file));
-                self.zones.entry(file).or_default().push(zone.clone());
+            for file in files {
+                let (Some(parent), Some(name)) = (file.parent(), file.file_name()) else { continue };
+                let directory = directories.entry(parent).or_insert_with(|| {
+                    let directory = real(parent)?;
+                    self.watch(&directory);
+                    Some(directory)
+                });
+                if let Some(directory) = directory {
+                    self.zones.entry(directory.join(name)).or_default().push(zone.clone());
+                }
             }
         }
     }
@@ -153,6 +165,10 @@ impl Watcher {
 
 /// A file by the real path of its directory, as events name it.
 fn place(file: &Path) -> Option<PathBuf> {
-    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    Some(fs::canonicalize(directory).ok()?.join(file.file_name()?))
+    Some(real(file.parent()?)?.join(file.file_name()?))
+}
+
+/// The real path of a directory, which is this one where it has no name.
+fn real(directory: &Path) -> Option<PathBuf> {
+    fs::canonicalize(if directory.as_os_str().is_empty() { Path::new(".") } else { directory }).ok()
 }

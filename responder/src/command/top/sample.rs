@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use crate::control::{self, status::Status};
 
@@ -36,9 +36,7 @@ pub(super) struct CpuTicks {
 impl Sample {
     /// Asks the server at this control socket, then looks.
     pub(super) fn take(control: &Path) -> Result<Self> {
-        let text = control::ask(control)?;
-        let status: Status = serde_json::from_str(&text)
-            .context("the server's status cannot be read: is it another version of responder?")?;
+        let status = Status::read(&control::ask(control)?)?;
         let cpus = parse_cpus(&fs::read_to_string("/proc/stat").unwrap_or_default());
         let threads = status.workers().filter_map(|worker| worker.thread);
         let threads = threads.filter_map(|thread| Some((thread, ran(status.pid, thread)?)));

@@ -118,12 +118,12 @@ impl Nodes {
     }
 
     /// Adds all of `other`.
-    pub(crate) fn append(&mut self, other: &Self) {
+    pub(crate) fn append(&mut self, other: Self) {
         let shift = place(self.arena.len() - UNIT);
         self.arena.extend_from_slice(&other.arena[UNIT..]);
         self.places.extend(other.places.iter().map(|place| place + shift));
         self.depth = self.depth.max(other.depth);
-        self.above.extend(other.above.iter().cloned());
+        self.above.extend(other.above);
     }
 }
 
