@@ -13,7 +13,7 @@ use anyhow::{Context as _, ensure};
 use sha2::{Digest as _, Sha256};
 
 /// The programs; each is a binary of `responder-ebpf` and an object `NAME.o` beside it.
-pub(crate) const PROGRAMS: [&str; 2] = ["classify", "observe"];
+pub(crate) const PROGRAMS: [&str; 4] = ["classify", "observe", "gather", "reflect"];
 
 /// Where the record is, from the top of the workspace.
 pub(crate) const RECORD: &str = "responder-ebpf/objects.txt";

@@ -20,6 +20,8 @@ pub mod map {
     pub const MAC: &str = ".bss";
     /// Hash of the `observe` program, [`Seen`](crate::Seen) -> replies.
     pub const SEEN: &str = "SEEN";
+    /// Per-CPU array of the `gather` program with one entry: replies that were counted and dropped.
+    pub const UNSEEN: &str = "UNSEEN";
 }
 
 /// The names of the read-only globals that are set while the program is loaded, each with its type.
@@ -28,6 +30,14 @@ pub mod global {
     pub const PORTS: &str = "PORTS";
     /// `u8`: the level of aya-log. 0 lets the verifier delete all logging.
     pub const LOG_LEVEL: &str = "AYA_LOG_LEVEL";
+    /// `u16`, of `gather`: the UDP port that is asked, from which replies come.
+    pub const ASKED_PORT: &str = "ASKED_PORT";
+    /// `u16`, of `gather`: the first of the ports that are asked from.
+    pub const FIRST_PORT: &str = "FIRST_PORT";
+    /// `u16`, of `gather`: the last of them.
+    pub const LAST_PORT: &str = "LAST_PORT";
+    /// `u8`, of `gather`: 1 where replies are counted and dropped instead of given to a socket.
+    pub const COUNT_ONLY: &str = "COUNT_ONLY";
 }
 
 /// How many UDP ports can be served: the bits of a byte.

@@ -9,6 +9,8 @@
 #![cfg_attr(target_arch = "bpf", no_std, no_main)]
 #![expect(unsafe_code, reason = "packets and map values are reached by raw pointers")]
 
+mod packet;
+
 use aya_ebpf::{
     bindings::xdp_action::XDP_PASS,
     helpers::bpf_get_smp_processor_id,
@@ -16,11 +18,7 @@ use aya_ebpf::{
     maps::HashMap,
     programs::XdpContext,
 };
-use network_types::{
-    eth::{EthHdr, EtherType},
-    ip::{IpProto, Ipv4Hdr, Ipv6Hdr},
-    udp::UdpHdr,
-};
+use network_types::udp::UdpHdr;
 use responder_common::Seen;
 
 const DNS_PORT: u16 = 53;
@@ -41,16 +39,9 @@ fn observe(ctx: XdpContext) -> u32 {
 /// The port that a DNS reply goes to.
 #[inline(always)]
 fn client_port(ctx: &XdpContext) -> Option<u16> {
-    let ethernet: &EthHdr = header(ctx, 0)?;
-    let (protocol, ip_len) = if ethernet.ether_type == EtherType::Ipv4 as u16 {
-        (header::<Ipv4Hdr>(ctx, EthHdr::LEN)?.proto, Ipv4Hdr::LEN)
-    } else if ethernet.ether_type == EtherType::Ipv6 as u16 {
-        (header::<Ipv6Hdr>(ctx, EthHdr::LEN)?.next_hdr, Ipv6Hdr::LEN)
-    } else {
-        return None;
-    };
-    let udp: &UdpHdr = header(ctx, EthHdr::LEN + ip_len)?;
-    (protocol == IpProto::Udp as u8 && udp.src_port() == DNS_PORT).then(|| udp.dst_port())
+    let found = packet::udp(ctx)?;
+    let udp: &UdpHdr = packet::header(ctx, found.udp)?;
+    (udp.src_port() == DNS_PORT).then(|| udp.dst_port())
 }
 
 #[inline(always)]
@@ -62,17 +53,6 @@ fn count(key: Seen) {
         // A full map loses the reply; the totals then disagree, and the reader sees it.
         let _ = SEEN.insert(key, 1, 0);
     }
-}
-
-/// The header `T` at `offset`, if all of it is in the frame.
-#[inline(always)]
-fn header<T>(ctx: &XdpContext, offset: usize) -> Option<&T> {
-    if ctx.data() + offset + size_of::<T>() > ctx.data_end() {
-        return None;
-    }
-    // SAFETY: the bytes are within the frame, which nobody else touches while the program runs; each `T` is made of integers, for
-    // which any bytes are a value, with an alignment of 1 or 2, which is also that of each offset and of the frame's start.
-    Some(unsafe { &*((ctx.data() + offset) as *const T) })
 }
 
 #[cfg(not(target_arch = "bpf"))]

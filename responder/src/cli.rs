@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-use crate::xdp::socket::ZeroCopy;
+use crate::{guard::prefix::Prefix, xdp::socket::ZeroCopy};
 
 /// Where a running server is asked for its status.
 pub const DEFAULT_CONTROL: &str = "/run/responder/responder.sock";
@@ -59,6 +59,9 @@ pub enum Command {
     /// Look at a NIC and its system before a server runs there: what was found, what is wanted, why, and the command that brings it about.
     #[command(after_help = DOCTOR_NOTES)]
     Doctor(Doctor),
+    /// Ask a server at a rate, with a window or as fast as it can answer, and say what became of every query: answered, lost, late, wrong, and how long it took.
+    #[command(after_help = FLOOD_NOTES)]
+    Flood(Box<Flood>),
 }
 
 const SERVE_EXAMPLES: &str = "\
@@ -118,6 +121,20 @@ that may take the link down. Root is needed to mend, and to see the firewall.
 
 Exit status: 0 when the bypass can work, 1 when something is in its way or nothing could be read,
 2 for a wrong command line.";
+
+const FLOOD_NOTES: &str = "\
+Examples:
+  responder flood 192.0.2.53 --i-own-the-target --queries queries.txt --rate 500000
+  responder flood 192.0.2.53 --i-own-the-target --zone example.com --find-peak
+  responder flood 192.0.2.53 --i-own-the-target --zone example.com --random 0.9 --rate 1e6 --json
+  responder flood 127.0.0.1:5300 --io socket --zone example.com --window 32
+  responder flood 192.0.2.53 --i-own-the-target --zone example.com --no-replies --rate 3e6    (against `serve --service sink`)
+
+A query file has lines of NAME and TYPE, as those of dnsperf and kxdpgun. With --rate the loop is open: queries leave when they are due,
+whatever comes back, and a latency counts from that moment. By AF_XDP (--io xdp) nothing of the kernel's stack is in the way, on this side,
+and a reply's time is taken by an XDP program.
+
+Exit status: 0 when queries were answered (with --no-replies: sent), 1 when none was or something failed, 2 for a wrong command line.";
 
 /// Flags of `serve`.
 ///
@@ -313,6 +330,119 @@ pub struct Doctor {
     /// Write that script to this file, which must not be there yet, instead.
     #[arg(long, value_name = "FILE", requires = "fix")]
     pub undo_file: Option<PathBuf>,
+}
+
+/// Flags of `flood`.
+#[derive(Clone, Debug, Args)]
+pub struct Flood {
+    /// Who is asked: ADDR, ADDR:PORT, [V6]:PORT or a host.
+    #[arg(value_name = "TARGET")]
+    pub target: String,
+    /// Ask what this file says: a name and a type on each line.
+    #[arg(long, value_name = "FILE", group = "what")]
+    pub queries: Option<PathBuf>,
+    /// Ask for what this zone is likely to have: SOA, NS and addresses.
+    #[arg(long, value_name = "NAME", group = "what")]
+    pub zone: Option<String>,
+    /// Send payloads of so many bytes that are no DNS. With --expect echo.
+    #[arg(long, value_name = "BYTES", group = "what", value_parser = clap::value_parser!(u16).range(1..=9000))]
+    pub payload: Option<u16>,
+    /// Share of queries for names that do not exist, each another one, below those asked for: 0 to 1.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub random: f64,
+    /// Share of queries that are malformed.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0)]
+    pub malformed: f64,
+    /// Share of queries whose source is an address of --spoof-prefix.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.0, requires = "spoof_prefix")]
+    pub spoofed: f64,
+    /// Where the sources of spoofed queries are.
+    #[arg(long, value_name = "PREFIX")]
+    pub spoof_prefix: Option<Prefix>,
+    /// UDP payload size in the OPT record of queries; 0 for none.
+    #[arg(long, value_name = "BYTES", default_value_t = 1232)]
+    pub edns: u16,
+    /// Share of queries with the DO bit.
+    #[arg(long = "do", value_name = "SHARE", default_value_t = 0.0)]
+    pub dnssec_ok: f64,
+    /// What comes back: a DNS answer with the same question, or the same bytes.
+    #[arg(long, value_enum, default_value_t = Expect::Dns)]
+    pub expect: Expect,
+    /// Queries a second, sent whether replies come or not.
+    #[arg(long, value_name = "QPS", group = "load")]
+    pub rate: Option<f64>,
+    /// Queries on their way at a time: a reply makes the next one leave.
+    #[arg(long, value_name = "N", group = "load", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub window: Option<u32>,
+    /// Search for the highest rate at which no more than --max-loss is lost.
+    #[arg(long, group = "load", conflicts_with = "no_replies")]
+    pub find_peak: bool,
+    /// The loss that is allowed at the peak.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.01)]
+    pub max_loss: f64,
+    /// Seconds for which queries are sent; of a search, each trial [default: 10, or 1].
+    #[arg(long = "for", value_name = "SECS")]
+    pub seconds: Option<f64>,
+    /// A reply that takes longer does not count.
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub timeout_ms: u64,
+    /// Look for no replies: by AF_XDP they are counted and dropped before they reach the kernel.
+    #[arg(long)]
+    pub no_replies: bool,
+    /// What queries are sent by.
+    #[arg(long, value_enum, default_value_t = Io::Xdp)]
+    pub io: Io,
+    /// The interface; that of the route to the target if it is not given.
+    #[arg(long, value_name = "IF")]
+    pub iface: Option<String>,
+    /// Queues of the interface that are used, each by a thread of its own.
+    #[arg(long, value_name = "all|LIST", default_value = "all")]
+    pub queues: String,
+    /// CPU of each thread; without it the scheduler decides.
+    #[arg(long, value_name = "LIST")]
+    pub cpus: Option<String>,
+    /// Threads, with --io socket.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=512))]
+    pub threads: u16,
+    /// Whether each thread has sockets of its own, with --io socket.
+    #[arg(long, value_enum, default_value_t = ClientSockets::PerThread)]
+    pub sockets: ClientSockets,
+    /// Source ports, of all threads together.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=30_000))]
+    pub flows: u16,
+    /// Tag queries with this VLAN id.
+    #[arg(long, value_name = "ID", value_parser = clap::value_parser!(u16).range(1..=4094))]
+    pub vlan: Option<u16>,
+    /// Zero-copy transmit and receive.
+    #[arg(long, value_enum, default_value_t = ZeroCopy::Auto)]
+    pub zero_copy: ZeroCopy,
+    /// Check IPv4 and UDP checksums of replies. `auto` is on, except on veth, where local senders leave partial sums.
+    #[arg(long, value_enum, default_value_t = Switch::Auto)]
+    pub verify_checksums: Switch,
+    /// The target is mine, or its owner has agreed. Needed unless it is this machine.
+    #[arg(long)]
+    pub i_own_the_target: bool,
+    /// Print a JSON document instead of the table.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What a load generator expects back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Expect {
+    /// A DNS answer.
+    Dns,
+    /// The query itself.
+    Echo,
+}
+
+/// How the threads of a load generator use kernel sockets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ClientSockets {
+    /// Each thread has its own.
+    PerThread,
+    /// All threads have the same.
+    Shared,
 }
 
 /// Which path packets take.

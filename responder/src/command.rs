@@ -3,6 +3,7 @@
 pub mod check;
 pub mod doctor;
 pub mod drain;
+pub mod flood;
 pub mod health;
 pub mod queues;
 pub mod reload;

@@ -17,6 +17,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 
 pub use settings::DNS_PORT;
+pub(crate) use settings::numbers;
 use settings::{Choice, Settings};
 
 use crate::{

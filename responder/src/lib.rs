@@ -9,6 +9,7 @@ pub mod config;
 pub mod control;
 pub mod counters;
 pub mod doctor;
+pub mod flood;
 pub mod guard;
 pub mod interface;
 pub mod kernel;

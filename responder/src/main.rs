@@ -17,6 +17,7 @@ fn main() -> ExitCode {
         Command::Top(flags) => command::top::run(&flags),
         Command::Doctor(flags) => command::doctor::run(&flags),
         Command::Drain(flags) => command::drain::run(&flags),
+        Command::Flood(flags) => command::flood::run(&flags),
         Command::Health(flags) => command::health::run(&flags),
         Command::Queues(flags) => command::queues::run(&flags),
         Command::Reload(flags) => command::reload::run(&flags),

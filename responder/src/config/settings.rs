@@ -180,7 +180,7 @@ pub(super) fn cpus(text: &str) -> Result<Choice<usize>> {
 }
 
 /// A list of numbers and ranges, `0-3,5`, each number once, in the order given.
-fn numbers(list: &str) -> Result<Vec<u32>> {
+pub(crate) fn numbers(list: &str) -> Result<Vec<u32>> {
     let mut result = Vec::new();
     for item in list.split(',') {
         let (first, last) = item.split_once('-').unwrap_or((item, item));

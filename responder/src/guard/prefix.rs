@@ -50,6 +50,17 @@ impl fmt::Display for Prefix {
 }
 
 impl Prefix {
+    /// One of its addresses: the one of this number, counted round and round.
+    #[must_use]
+    pub fn nth(self, number: u64) -> IpAddr {
+        let (first, last) = self.range();
+        let address = first | (u128::from(number) & (last - first));
+        match self.address {
+            IpAddr::V4(_) => u32::try_from(address).map_or(self.address, |bits| IpAddr::V4(bits.into())),
+            IpAddr::V6(_) => IpAddr::V6(address.into()),
+        }
+    }
+
     /// The first and the last address, in the bits of the address family.
     fn range(self) -> (u128, u128) {
         let (first, bits) = match self.address {

@@ -100,6 +100,24 @@ impl Datagrams {
         self.replies += 1;
     }
 
+    /// Has a datagram that `write` makes in a buffer, whose length it returns, sent to whom the socket is connected to.
+    pub fn ask(&mut self, write: impl FnOnce(&mut [u8]) -> usize) {
+        let index = self.replies;
+        let written = write(&mut self.buffers[index]);
+        self.vectors[index] = iovec { iov_base: self.buffers[index].as_mut_ptr().cast(), iov_len: written.min(ROOM) };
+        let header = &mut self.outgoing[index].msg_hdr;
+        *header = self.headers[index].msg_hdr;
+        header.msg_iov = &raw mut self.vectors[index];
+        (header.msg_name, header.msg_namelen) = (ptr::null_mut(), 0);
+        (header.msg_control, header.msg_controllen) = (ptr::null_mut(), 0);
+        self.replies += 1;
+    }
+
+    /// Forgets what was to be sent.
+    pub fn begin(&mut self) {
+        self.replies = 0;
+    }
+
     /// Sends the replies, and returns how many the kernel took, and how many it did not: for want of a route, for example.
     pub fn send(&mut self, socket: BorrowedFd<'_>) -> (u32, u32) {
         let (mut sent, mut refused) = (0, 0);

@@ -125,16 +125,28 @@ impl Request {
     #[inline]
     #[must_use]
     pub fn source(&self, frame: &[u8]) -> IpAddr {
+        self.address(frame, field::V4_SRC, field::V6_SRC)
+    }
+
+    /// The receiver's address.
+    #[inline]
+    #[must_use]
+    pub fn destination(&self, frame: &[u8]) -> IpAddr {
+        self.address(frame, field::V4_DST, field::V6_DST)
+    }
+
+    #[inline]
+    fn address(&self, frame: &[u8], v4: Range<usize>, v6: Range<usize>) -> IpAddr {
         let ip = &frame[self.ip..];
         match self.family {
             Family::V4 => {
                 let mut octets = [0; 4];
-                octets.copy_from_slice(&ip[field::V4_SRC]);
+                octets.copy_from_slice(&ip[v4]);
                 IpAddr::V4(Ipv4Addr::from(octets))
             }
             Family::V6 => {
                 let mut octets = [0; 16];
-                octets.copy_from_slice(&ip[field::V6_SRC]);
+                octets.copy_from_slice(&ip[v6]);
                 IpAddr::V6(Ipv6Addr::from(octets))
             }
         }
@@ -144,7 +156,19 @@ impl Request {
     #[inline]
     #[must_use]
     pub fn source_port(&self, frame: &[u8]) -> u16 {
-        let at = self.udp() + field::SRC_PORT.start;
+        self.port(frame, field::SRC_PORT)
+    }
+
+    /// The receiver's port.
+    #[inline]
+    #[must_use]
+    pub fn destination_port(&self, frame: &[u8]) -> u16 {
+        self.port(frame, field::DST_PORT)
+    }
+
+    #[inline]
+    fn port(&self, frame: &[u8], field: Range<usize>) -> u16 {
+        let at = self.udp() + field.start;
         u16::from_be_bytes([frame[at], frame[at + 1]])
     }
 

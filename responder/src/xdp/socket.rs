@@ -6,11 +6,14 @@
 //! descriptor of the batch into the TX ring or back into the fill ring before it returns. Every ring has room for every frame,
 //! so no `produce` comes up short and nothing is retried.
 //!
+//! The load generator has a socket of another kind, [`Requester`], whose frames are either for sending or for receiving; its descriptors stay in here, too.
+//!
 //! What it does not do: decide what a reply is, or attach the XDP program.
 #![allow(unsafe_code, reason = "this is the island for rings and UMEM")]
 
 mod idle;
 mod options;
+mod requester;
 
 use std::{
     io,
@@ -30,6 +33,7 @@ use crate::sys;
 use options::{errno, explain, frame_size, refused};
 
 pub use options::{Options, ZeroCopy, mtu_max, ring_frames};
+pub use requester::Requester;
 
 /// Frames taken from the RX ring at once. Measured: 64 is enough to make the system call cheap, more only grows latency.
 const BATCH: usize = 64;
@@ -106,48 +110,8 @@ impl Socket {
     }
 
     fn open(interface: &str, queue: u32, options: &Options) -> Result<Self> {
-        let size = frame_size(options.mtu).with_context(|| {
-            format!(
-                "the MTU of {interface} is {}, but a frame holds packets of at most {}: lower the MTU",
-                options.mtu,
-                mtu_max()
-            )
-        })?;
-        let ring = QueueSize::new(options.ring_frames)?;
-        let frames = NonZeroU32::new(options.ring_frames).context("a ring has at least one frame")?;
-        let config = UmemConfig::builder()
-            .frame_size(FrameSize::new(size)?)
-            .fill_queue_size(ring)
-            .comp_queue_size(ring)
-            .build()?;
-        let (umem, descs) = Umem::new(config, frames, false).context("UMEM")?;
-        let interface: Interface = interface.parse()?;
-        let bind = |mode: BindFlags| -> Result<_> {
-            let config = SocketConfig::builder()
-                .rx_queue_size(ring)
-                .tx_queue_size(ring)
-                .libxdp_flags(LibxdpFlags::XSK_LIBXDP_FLAGS_INHIBIT_PROG_LOAD)
-                .bind_flags(mode | BindFlags::XDP_USE_NEED_WAKEUP)
-                .build();
-            // SAFETY: the UMEM is this socket's alone, so the pair of interface and queue is not bound to through it yet.
-            Ok(unsafe { xsk_rs::Socket::new(config, &umem, &interface, queue) }?)
-        };
-        let mut mode_reason = None;
-        let (tx, rx, rings) = match options.zero_copy {
-            ZeroCopy::On => bind(BindFlags::XDP_ZEROCOPY)?,
-            ZeroCopy::Off => bind(BindFlags::XDP_COPY)?,
-            // Asked for neither, the kernel would take copy mode in silence. The UMEM stays: giving it back takes the kernel a moment, in
-            // which it counts against the memlock limit.
-            ZeroCopy::Auto => match bind(BindFlags::XDP_ZEROCOPY) {
-                Err(refusal) if errno(&refusal) != Some(libc::EBUSY) => {
-                    mode_reason = Some(refused(&refusal));
-                    bind(BindFlags::XDP_COPY)?
-                }
-                result => result?,
-            },
-        };
-        let (mut fill, completion) = rings.context("the first socket of a UMEM has the fill and completion rings")?;
-
+        let (rings, descs) = Rings::open(interface, queue, options, options.ring_frames)?;
+        let Rings { umem, rx, tx, mut fill, completion, zero_copy, tx_budget, mode_reason } = rings;
         // SAFETY: the descriptors are this UMEM's, fresh, and in no other ring.
         let filled = unsafe { fill.produce(&descs) };
         if filled != descs.len() {
@@ -163,19 +127,13 @@ impl Socket {
             spare: [FrameDesc::default(); BATCH],
             ring_frames: options.ring_frames,
             in_flight: 0,
-            tx_budget: DEFAULT_TX_BUDGET,
-            zero_copy: false,
+            tx_budget,
+            zero_copy,
             mode_reason,
             busy_poll: None,
         };
-        let fd = socket.try_clone_fd()?;
-        socket.zero_copy = sys::is_zero_copy(&fd).context("XDP_OPTIONS")?;
-        // Kernels before 6.17 do not know the option and keep their budget.
-        if !socket.zero_copy && sys::set_tx_budget(&fd, options.ring_frames).is_ok() {
-            socket.tx_budget = options.ring_frames;
-        }
         if let Some(microseconds) = options.busy_poll_us {
-            sys::prefer_busy_poll(&fd, microseconds, BUSY_POLL_BUDGET).context("SO_PREFER_BUSY_POLL")?;
+            sys::prefer_busy_poll(socket.fd(), microseconds, BUSY_POLL_BUDGET).context("SO_PREFER_BUSY_POLL")?;
             socket.busy_poll = Some(Duration::from_micros(microseconds.into()));
         }
         Ok(socket)
@@ -187,8 +145,7 @@ impl Socket {
     }
 
     fn fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the descriptor stays open for as long as `self.rx`, which outlives the borrow.
-        unsafe { BorrowedFd::borrow_raw(self.rx.fd().as_raw_fd()) }
+        fd(&self.rx)
     }
 
     /// Whether the driver receives straight into the UMEM.
@@ -297,22 +254,96 @@ impl Socket {
     /// often as the number of frames in flight takes, never more.
     #[inline]
     fn kick(&mut self) -> bool {
-        if self.in_flight == 0 || !self.tx.needs_wakeup() {
+        kick(&mut self.tx, self.in_flight, self.ring_frames, (!self.zero_copy).then_some(self.tx_budget))
+    }
+}
+
+/// See [`Socket::kick`]; without a budget the socket is in zero-copy mode.
+#[inline]
+fn kick(tx: &mut TxQueue, in_flight: u32, ring_frames: u32, budget: Option<u32>) -> bool {
+    if in_flight == 0 || !tx.needs_wakeup() {
+        return false;
+    }
+    let Some(budget) = budget else { return tx.wakeup().is_err() };
+    for _ in 0..=in_flight / budget {
+        if tx.nb_free_exact() == ring_frames {
             return false;
         }
-        if self.zero_copy {
-            return self.tx.wakeup().is_err();
+        if tx.wakeup().is_err() {
+            return true;
         }
-        for _ in 0..=self.in_flight / self.tx_budget {
-            if self.tx.nb_free_exact() == self.ring_frames {
-                return false;
-            }
-            if self.tx.wakeup().is_err() {
-                return true;
-            }
-        }
-        self.tx.nb_free_exact() != self.ring_frames
     }
+    tx.nb_free_exact() != ring_frames
+}
+
+/// A UMEM and its four rings, bound to a queue, with no frame in any of them.
+struct Rings {
+    umem: Umem,
+    rx: RxQueue,
+    tx: TxQueue,
+    fill: FillQueue,
+    completion: CompQueue,
+    zero_copy: bool,
+    tx_budget: u32,
+    mode_reason: Option<String>,
+}
+
+impl Rings {
+    /// Makes them, and `frames` frames, which are yet to be put into a ring.
+    fn open(interface: &str, queue: u32, options: &Options, frames: u32) -> Result<(Self, Vec<FrameDesc>)> {
+        let size = frame_size(options.mtu).with_context(|| {
+            format!(
+                "the MTU of {interface} is {}, but a frame holds packets of at most {}: lower the MTU",
+                options.mtu,
+                mtu_max()
+            )
+        })?;
+        let ring = QueueSize::new(options.ring_frames)?;
+        let frames = NonZeroU32::new(frames).context("a UMEM has at least one frame")?;
+        let config = UmemConfig::builder()
+            .frame_size(FrameSize::new(size)?)
+            .fill_queue_size(ring)
+            .comp_queue_size(ring)
+            .build()?;
+        let (umem, descs) = Umem::new(config, frames, false).context("UMEM")?;
+        let interface: Interface = interface.parse()?;
+        let bind = |mode: BindFlags| -> Result<_> {
+            let config = SocketConfig::builder()
+                .rx_queue_size(ring)
+                .tx_queue_size(ring)
+                .libxdp_flags(LibxdpFlags::XSK_LIBXDP_FLAGS_INHIBIT_PROG_LOAD)
+                .bind_flags(mode | BindFlags::XDP_USE_NEED_WAKEUP)
+                .build();
+            // SAFETY: the UMEM is this socket's alone, so the pair of interface and queue is not bound to through it yet.
+            Ok(unsafe { xsk_rs::Socket::new(config, &umem, &interface, queue) }?)
+        };
+        let mut mode_reason = None;
+        let (tx, rx, rings) = match options.zero_copy {
+            ZeroCopy::On => bind(BindFlags::XDP_ZEROCOPY)?,
+            ZeroCopy::Off => bind(BindFlags::XDP_COPY)?,
+            // Asked for neither, the kernel would take copy mode in silence. The UMEM stays: giving it back takes the kernel a moment, in
+            // which it counts against the memlock limit.
+            ZeroCopy::Auto => match bind(BindFlags::XDP_ZEROCOPY) {
+                Err(refusal) if errno(&refusal) != Some(libc::EBUSY) => {
+                    mode_reason = Some(refused(&refusal));
+                    bind(BindFlags::XDP_COPY)?
+                }
+                result => result?,
+            },
+        };
+        let (fill, completion) = rings.context("the first socket of a UMEM has the fill and completion rings")?;
+        let zero_copy = sys::is_zero_copy(fd(&rx)).context("XDP_OPTIONS")?;
+        // Kernels before 6.17 do not know the option and keep their budget.
+        let has_budget = !zero_copy && sys::set_tx_budget(fd(&rx), options.ring_frames).is_ok();
+        let tx_budget = if has_budget { options.ring_frames } else { DEFAULT_TX_BUDGET };
+        Ok((Self { umem, rx, tx, fill, completion, zero_copy, tx_budget, mode_reason }, descs))
+    }
+}
+
+/// The file descriptor of a socket, by one of its rings.
+fn fd(rx: &RxQueue) -> BorrowedFd<'_> {
+    // SAFETY: the descriptor stays open for as long as the ring, which outlives the borrow.
+    unsafe { BorrowedFd::borrow_raw(rx.fd().as_raw_fd()) }
 }
 
 /// Frames are counted in 32 bits, as rings are.

@@ -24,6 +24,7 @@ use aya::{
 use aya_log::EbpfLogger;
 use responder_common::{MAX_PORTS, Verdict, global, mac_key, map};
 
+pub(crate) use self::attach::attach;
 pub use self::{
     attach::{AttachMode, Attached, MTU_MAX, Mode},
     vlan::VlanTag,
@@ -115,7 +116,7 @@ impl Steering {
     pub fn attach(&mut self, interface: &str, index: u32, settings: &Settings) -> anyhow::Result<()> {
         self.detach();
         set_mac(&mut self.mac, settings.mac)?;
-        let (link, mode, fallback) = attach::attach(self.program(), interface, index, settings.mode)?;
+        let (link, mode, fallback) = attach(self.program(), interface, index, settings.mode)?;
         self.attached = Some(Attachment { link, mode, fallback });
         Ok(())
     }
@@ -238,21 +239,22 @@ fn port_table(served: &[u16]) -> anyhow::Result<[u16; MAX_PORTS]> {
     Ok(ports)
 }
 
-fn take_map<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &str) -> anyhow::Result<T> {
+pub(crate) fn take_map<T: TryFrom<Map, Error = MapError>>(ebpf: &mut Ebpf, name: &str) -> anyhow::Result<T> {
     let map = ebpf.take_map(name).with_context(|| format!("the object has no map `{name}`"))?;
     map.try_into().with_context(|| format!("the object's map `{name}` is of another kind"))
 }
 
 /// What to say when the kernel does not take the program or its maps.
-fn load_error(error: anyhow::Error) -> anyhow::Error {
+pub(crate) fn load_error(error: anyhow::Error) -> anyhow::Error {
     match os_error(&error) {
-        Some(libc::EPERM) => {
-            error.context("loading the XDP program is not permitted: run as root, or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN")
-        }
+        Some(libc::EPERM) => error.context(
+            "loading the XDP program is not permitted: run as root, or with CAP_BPF, CAP_PERFMON and CAP_NET_ADMIN",
+        ),
         // Without CAP_PERFMON the verifier allows no arithmetic with the frame's address.
-        Some(libc::EACCES) => {
-            error.context("the kernel's verifier refuses the XDP program: run as root or with CAP_PERFMON; if you do, the kernel is too old")
-        }
+        Some(libc::EACCES) => anyhow::anyhow!(
+            "the kernel's verifier refuses the XDP program: {}: run as root or with CAP_PERFMON; if you do, the kernel is too old",
+            verdict_of(&format!("{error:#}"))
+        ),
         Some(libc::EINVAL) => anyhow::anyhow!(
             "the verifier of Linux {} refuses the XDP program: {}: use --io socket here, and report this line",
             crate::sys::kernel_release(),

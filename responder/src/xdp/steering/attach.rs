@@ -46,7 +46,7 @@ impl Mode {
 }
 
 /// Attaches for as long as the program is held: the mode that was got, and why it is generic if nobody asked for that.
-pub(super) fn attach(
+pub(crate) fn attach(
     program: &mut Xdp,
     interface: &str,
     index: u32,

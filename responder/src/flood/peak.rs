@@ -1,0 +1,97 @@
+//! The highest rate at which little is lost: doubled until it is too high, then halved in between.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::{Flood, Outcome, pace::Load};
+
+/// Where it begins.
+const FIRST_RATE: f64 = 50_000.0;
+/// The search ends when what is known to be good and what is known to be bad are this close.
+const CLOSE: f64 = 1.04;
+/// Trials at most.
+const TRIALS_MAX: usize = 24;
+/// After a trial replies are waited for this long; what comes later was not answered at that rate.
+const DRAIN: Duration = Duration::from_millis(200);
+
+/// One trial.
+#[derive(Clone, Debug, Serialize)]
+pub struct Trial {
+    /// Queries a second that were to be sent.
+    pub wanted_per_s: f64,
+    /// That were sent.
+    pub sent_per_s: f64,
+    /// That were answered.
+    pub answered_per_s: f64,
+    /// Share of queries that were not answered.
+    pub loss: f64,
+    /// As much was sent as was wanted.
+    pub as_offered: bool,
+    /// Little enough was lost.
+    pub good: bool,
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Peak {
+    /// All trials, in their order.
+    pub trials: Vec<Trial>,
+    /// The good one with the most answers.
+    pub best: Option<Outcome>,
+    /// What ended the search is the generator, which could send no more.
+    pub limited_by_generator: bool,
+}
+
+impl Peak {
+    /// The most answers a second of any trial, however many were lost.
+    #[must_use]
+    pub fn most_answered_per_s(&self) -> f64 {
+        self.trials.iter().map(|trial| trial.answered_per_s).fold(0.0, f64::max)
+    }
+}
+
+/// Searches with trials of this length, between rates that lose no more than `max_loss` and those that lose more.
+pub fn find(flood: &mut Flood, max_loss: f64, length: Duration, mut tell: impl FnMut(&Trial)) -> Result<Peak> {
+    let (mut good, mut bad, mut rate) = (0.0, f64::INFINITY, FIRST_RATE);
+    let mut peak = Peak { trials: Vec::new(), best: None, limited_by_generator: false };
+    while peak.trials.len() < TRIALS_MAX && bad / f64::max(good, 1.0) > CLOSE && rate >= 1.0 && !flood.is_stopped() {
+        let mut outcome = flood.run(Load::Rate(rate), length, DRAIN, &mut |_, _| {})?;
+        let mut trial = judge(rate, max_loss, &outcome);
+        if !trial.good && trial.as_offered {
+            // Something else on this machine may have been in the way: a rate is too high if it is so twice.
+            let again = flood.run(Load::Rate(rate), length, DRAIN, &mut |_, _| {})?;
+            let second = judge(rate, max_loss, &again);
+            if second.good {
+                (outcome, trial) = (again, second);
+            }
+        }
+        tell(&trial);
+        let is_better = peak.best.as_ref().is_none_or(|best| best.answered_per_s() < trial.answered_per_s);
+        if trial.good && is_better {
+            peak.best = Some(outcome);
+        }
+        peak.limited_by_generator |= !trial.as_offered;
+        if trial.good && trial.as_offered {
+            good = rate;
+        } else {
+            bad = rate;
+        }
+        rate = if bad.is_infinite() { 2.0 * rate } else { (good + bad) / 2.0 };
+        peak.trials.push(trial);
+    }
+    Ok(peak)
+}
+
+fn judge(rate: f64, max_loss: f64, outcome: &Outcome) -> Trial {
+    let loss = outcome.tally.loss();
+    Trial {
+        wanted_per_s: rate,
+        sent_per_s: outcome.sent_per_s(),
+        answered_per_s: outcome.answered_per_s(),
+        loss,
+        as_offered: outcome.is_as_offered(),
+        good: outcome.tally.all_answered() > 0 && loss <= max_loss,
+    }
+}

@@ -1,0 +1,176 @@
+//! Sends and receives by AF_XDP: one thread for each queue, which sends from its TX queue and hears what comes in on its RX queue.
+
+use std::{net::SocketAddr, os::fd::AsRawFd, thread, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{
+    asker::{Asker, FIRST_PORT, Shared},
+    clock::{Clock, Until},
+    gather::Gather,
+    packets::Packets,
+    pin,
+    tally::Tally,
+};
+use crate::{
+    interface::Interface,
+    xdp::{
+        nic,
+        socket::{Options, Requester, ZeroCopy, ring_frames},
+    },
+};
+
+/// An open loop sleeps at least this long: what is due meanwhile is sent at once. Shorter sleeps cost more than they are worth.
+const REST_MIN: Duration = Duration::from_micros(20);
+/// A closed loop looks at the clock at least this often.
+const REST_MAX: Duration = Duration::from_millis(5);
+/// The time that the XDP program puts in front of a frame.
+const STAMP_LEN: u32 = 8;
+
+/// The sockets, and the program that gives them replies.
+pub struct Io {
+    gather: Gather,
+    requesters: Vec<Requester>,
+    packets: Packets,
+    cpus: Vec<Option<usize>>,
+    deaf: bool,
+}
+
+/// How to open it.
+pub struct Settings<'a> {
+    /// The interface.
+    pub interface: &'a Interface,
+    /// Its queues that are used.
+    pub queues: &'a [u32],
+    /// The CPU of each queue's thread, or where the scheduler likes.
+    pub cpus: Vec<Option<usize>>,
+    /// Zero-copy or not.
+    pub zero_copy: ZeroCopy,
+    /// Replies are counted and dropped.
+    pub deaf: bool,
+}
+
+impl Io {
+    /// Attaches the program and binds the queues.
+    pub fn open(settings: Settings<'_>, target: SocketAddr, flows: usize, packets: Packets) -> Result<Self> {
+        let Settings { interface, queues, cpus, zero_copy, deaf } = settings;
+        interface.check_bypass()?;
+        let there = nic::receive_queues(&interface.name);
+        if let Some(queue) = queues.iter().find(|queue| **queue >= there) {
+            anyhow::bail!("{} has no queue {queue}: it has {there}, counted from 0", interface.name);
+        }
+        let longest = u32::try_from(packets.longest())?;
+        // The Ethernet header and tags are not in an MTU.
+        ensure!(
+            longest <= interface.mtu + 14 + 2 * 4,
+            "a query of {longest} bytes does not fit the MTU of {}",
+            interface.name
+        );
+        let mut gather = Gather::attach(interface, target.port(), flows * queues.len(), there, deaf)?;
+        nic::wait_for_carrier(&interface.name)?;
+        let options =
+            Options { mtu: interface.mtu + STAMP_LEN, zero_copy, ring_frames: ring_frames(0), busy_poll_us: None };
+        let mut requesters = Vec::with_capacity(queues.len());
+        for queue in queues {
+            let requester = Requester::bind(&interface.name, *queue, &options)?;
+            gather.set_slot(*queue, requester.try_clone_fd()?.as_raw_fd())?;
+            requesters.push(requester);
+        }
+        nic::wait_for_carrier(&interface.name)?;
+        Ok(Self { gather, requesters, packets, cpus, deaf })
+    }
+
+    /// How many threads there are.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.requesters.len()
+    }
+
+    /// `zero-copy` or `copy`, and why the program runs where it is slow.
+    #[must_use]
+    pub fn mode(&self) -> (&'static str, Option<&str>) {
+        let zero_copy = self.requesters.iter().all(Requester::is_zero_copy);
+        (if zero_copy { "zero-copy" } else { "copy" }, self.gather.fallback.as_deref())
+    }
+
+    /// Replies that were counted and dropped so far.
+    pub fn unseen(&self) -> Result<u64> {
+        self.gather.unseen()
+    }
+
+    /// Runs until it is over; each thread gets its asker.
+    pub fn run(
+        &mut self,
+        shared: &Shared,
+        askers: Vec<Asker<'_>>,
+        clock: Clock,
+        until: Until<'_>,
+    ) -> Result<Vec<Tally>> {
+        let (packets, deaf) = (&self.packets, self.deaf);
+        thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (index, ((requester, asker), cpu)) in self.requesters.iter_mut().zip(askers).zip(&self.cpus).enumerate()
+            {
+                let first = FIRST_PORT + u16::try_from(index * shared.flows).context("more flows than ports")?;
+                let first = if shared.flights.len() == 1 { FIRST_PORT } else { first };
+                let one = One { requester, packets, clock, first, deaf };
+                let thread = thread::Builder::new().name(format!("flood {index}"));
+                threads.push(thread.spawn_scoped(scope, move || {
+                    pin(*cpu)?;
+                    Ok(one.run(asker, until))
+                })?);
+            }
+            threads.into_iter().map(|thread| thread.join().expect("a panic has been reported")).collect()
+        })
+    }
+}
+
+struct One<'a> {
+    requester: &'a mut Requester,
+    packets: &'a Packets,
+    clock: Clock,
+    /// The port of its first flow.
+    first: u16,
+    deaf: bool,
+}
+
+impl One<'_> {
+    fn run(self, mut asker: Asker<'_>, until: Until<'_>) -> Tally {
+        let Self { requester, packets, clock, first, deaf } = self;
+        loop {
+            let now_ns = clock.now_ns();
+            if until.is_over(now_ns) {
+                return asker.finish();
+            }
+            let heard = asker.heard();
+            let due = if until.is_asking(now_ns) { asker.due(now_ns) } else { 0 };
+            let sent = if due == 0 {
+                0
+            } else {
+                requester.send(due, |frame| {
+                    let departure = asker.depart(now_ns);
+                    // Ports are fewer than 2^16, as `FLOWS_MAX` says.
+                    let port = first + (departure.flow & 0xffff) as u16;
+                    packets.write(departure.question, port, departure.id, frame)
+                })
+            };
+            let mut received = 0;
+            if !deaf {
+                let now_ns = clock.now_ns();
+                received = requester.receive(|data| asker.hear_frame(data, clock.base_ns(), now_ns));
+            }
+            asker.tell(sent, heard);
+            if sent < due || received > 0 && asker.rest_ns(now_ns).is_none() {
+                continue;
+            }
+            match asker.rest_ns(now_ns) {
+                Some(0) if until.is_asking(now_ns) => {}
+                Some(rest_ns) => {
+                    let rest = Duration::from_nanos(rest_ns).clamp(REST_MIN, REST_MAX);
+                    requester.wait(rest, false);
+                }
+                None => requester.wait(REST_MAX, !deaf),
+            }
+        }
+    }
+}
