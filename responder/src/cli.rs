@@ -166,7 +166,8 @@ pub struct Serve {
     /// `xdp` is the bypass with the kernel path beside it, `socket` the kernel path alone [default: xdp].
     #[arg(long, value_enum)]
     pub io: Option<Io>,
-    /// `per-cpu`: each CPU reads a kernel socket of its own. `shared`: all read one, which is slower and there to measure by how much [default: per-cpu].
+    /// `per-cpu`: each CPU reads a kernel socket of its own, which has what that CPU takes in. To measure what that is worth: `hash` lets a hash of the flow
+    /// pick the socket, and with `shared` all read one [default: per-cpu].
     #[arg(long, value_enum)]
     pub sockets: Option<Sockets>,
     /// How the XDP program is attached [default: auto]. `auto` takes the driver's native mode and falls back to generic with a warning.
@@ -472,6 +473,8 @@ pub enum LogLevel {
 pub enum Sockets {
     /// One socket per thread, which gets what its CPU takes in.
     PerCpu,
+    /// One socket per thread, which gets what a hash of addresses and ports gives it.
+    Hash,
     /// One socket for all threads.
     Shared,
 }

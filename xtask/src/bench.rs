@@ -2,6 +2,8 @@
 //!
 //! Instructions, not time: the same in every run and on every machine of the kind, so that a change of a few is seen.
 
+pub mod plot;
+pub mod sheet;
 pub mod zones;
 
 use std::{

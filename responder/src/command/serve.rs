@@ -3,6 +3,7 @@
 //! Zones are loaded and interfaces looked at before anything is opened; kernel sockets listen before the XDP program is attached. So
 //! nothing is left half-started when something is wrong, and no packet is steered to nobody.
 
+mod meter;
 mod reloader;
 mod server;
 mod supervisor;

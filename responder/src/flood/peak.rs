@@ -11,6 +11,8 @@ use super::{Flood, Outcome, pace::Load};
 const FIRST_RATE: f64 = 50_000.0;
 /// The search ends when what is known to be good and what is known to be bad are this close.
 const CLOSE: f64 = 1.04;
+/// So often a rate is tried that is too high.
+const TRIES: usize = 3;
 /// Trials at most.
 const TRIALS_MAX: usize = 24;
 /// After a trial replies are waited for this long; what comes later was not answered at that rate.
@@ -57,16 +59,16 @@ pub fn find(flood: &mut Flood, max_loss: f64, length: Duration, mut tell: impl F
     let (mut good, mut bad, mut rate) = (0.0, f64::INFINITY, FIRST_RATE);
     let mut peak = Peak { trials: Vec::new(), best: None, limited_by_generator: false };
     while peak.trials.len() < TRIALS_MAX && bad / f64::max(good, 1.0) > CLOSE && rate >= 1.0 && !flood.is_stopped() {
-        let mut outcome = flood.run(Load::Rate(rate), length, DRAIN, &mut |_, _| {})?;
-        let mut trial = judge(rate, max_loss, &outcome);
-        if !trial.good && trial.as_offered {
-            // Something else on this machine may have been in the way: a rate is too high if it is so twice.
-            let again = flood.run(Load::Rate(rate), length, DRAIN, &mut |_, _| {})?;
-            let second = judge(rate, max_loss, &again);
-            if second.good {
-                (outcome, trial) = (again, second);
+        // Something else on this machine may have been in the way: a rate is too high if it is so each time.
+        let mut tries = 0;
+        let (outcome, trial) = loop {
+            let outcome = flood.run(Load::Rate(rate), length, DRAIN, &mut |_, _| {})?;
+            let trial = judge(rate, max_loss, &outcome);
+            tries += 1;
+            if tries == TRIES || trial.good && trial.as_offered || flood.is_stopped() {
+                break (outcome, trial);
             }
-        }
+        };
         tell(&trial);
         let is_better = peak.best.as_ref().is_none_or(|best| best.answered_per_s() < trial.answered_per_s);
         if trial.good && is_better {

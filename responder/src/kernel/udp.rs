@@ -5,7 +5,8 @@
 //! CPU receives everything, it is busy with that, and a thread pinned to it answers two thirds of what one that may move does. A batch costs two system calls, and nothing is allocated per packet. Idle threads sleep in the kernel
 //! until a packet comes or their socket is shut down, and look up now and then.
 //!
-//! With `--sockets shared` the threads of an address read one socket instead. It is slower, and there to measure by how much.
+//! With `--sockets hash` the kernel picks the socket by a hash of the flow instead, and with `--sockets shared` the threads of an address read one socket.
+//! Both are there to measure what the first is worth.
 
 use std::{
     net::{Shutdown, SocketAddr},
@@ -79,6 +80,7 @@ impl Listener {
             let socket = match (options.sockets, listener.threads.first()) {
                 (Sockets::Shared, Some(first)) => Arc::clone(&first.socket),
                 (Sockets::Shared, None) => Arc::new(open(address)?),
+                (Sockets::Hash, _) => Arc::new(open(address)?),
                 (Sockets::PerCpu, _) => {
                     let socket = open(address)?;
                     socket.set_cpu_affinity(cpu).with_context(|| format!("cannot tie UDP {address} to CPU {cpu}"))?;

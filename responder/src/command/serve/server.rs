@@ -12,9 +12,9 @@ use anyhow::{Context, Result};
 use clap::ValueEnum;
 use tokio::sync::oneshot;
 
-use super::{FINISH_WITHIN, Start, reloader::Settings};
+use super::{FINISH_WITHIN, Start, meter::Meter, reloader::Settings};
 use crate::{
-    cli::Io,
+    cli::{Io, ServiceKind},
     config::Config,
     control::status::{self, Status},
     guard::AddressList,
@@ -56,6 +56,8 @@ pub(super) struct Server<'a> {
     /// When bypasses that have left may try to join next.
     join_at: Instant,
     started: Instant,
+    /// What a sink says.
+    meter: Option<Meter>,
 }
 
 impl<'a> Server<'a> {
@@ -103,6 +105,7 @@ impl<'a> Server<'a> {
             draining: None,
             join_at: started,
             started,
+            meter: (config.service == ServiceKind::Sink).then(Meter::default),
         };
         if config.io == Io::Xdp {
             for interface in server.interfaces.clone() {
@@ -227,6 +230,10 @@ impl<'a> Server<'a> {
             self.rejoin();
         }
         log::flush();
+        if let Some(mut meter) = self.meter.take() {
+            meter.tick(self.started.elapsed(), || self.status(0));
+            self.meter = Some(meter);
+        }
         if self.holds_replaced {
             self.holds_replaced = self.zones.as_mut().is_some_and(|zones| zones.sweep() > 0);
         }
