@@ -1,5 +1,6 @@
 //! What an answer costs: `respond KIND COUNT [LIST]` asks COUNT times, to be run under an instruction counter; `respond time [KIND]` prints the time,
-//! `respond threads` how much more two threads answer than one. `respond load LIST` loads zones and prints how long that took, and the memory.
+//! `respond threads` how much more two threads answer than one, `respond sharing LAYOUT SECONDS` what two threads answer a second that count in `padded` blocks of
+//! their own, in blocks `packed` into one cache line, or in one `shared` block. `respond load LIST` loads zones and prints how long that took, and the memory.
 //! A LIST is a file of lines `NAME FILE`; without one the zone is the one that `respond zone` prints.
 //!
 //! ```text
@@ -8,10 +9,18 @@
 //!
 //! The difference between a run of 1000 and one of 0 is the cost of 1000 answers, and of the loop around them, which `loop KIND COUNT` has alone.
 
-use std::{env, fs, hint::black_box, process::ExitCode, thread, time::Instant};
+use std::{
+    env, fs,
+    hint::black_box,
+    process::ExitCode,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    thread,
+    time::{Duration, Instant},
+};
 
 use responder::{
     answer::{Limits, Outcome, Transport, respond},
+    counters::add,
     zone::{Source, Zones},
 };
 
@@ -62,6 +71,10 @@ fn main() -> ExitCode {
         ["load", list] => load(list),
         ["zone"] => print!("{}", zone()),
         ["threads"] => threads(&zones),
+        ["sharing", layout, seconds] => match (layout_known(layout), seconds.parse()) {
+            (Some(layout), Ok(seconds)) => println!("{:.0}", sharing(&zones, layout, Duration::from_secs_f64(seconds))),
+            _ => return usage(),
+        },
         ["loop", kind, count] => match (known(kind), count.parse()) {
             (Some(kind), Ok(count)) => ask::<false>(&zones, kind, count),
             _ => return usage(),
@@ -126,10 +139,72 @@ fn threads(zones: &Zones) {
     println!("two threads answer {:.2} times what one does", 2.0 * best(0) / best(1));
 }
 
+/// What a worker counts of each query: received, answered, its RCODE, its type.
+type Counted = [AtomicU64; 4];
+
+/// On cache lines of its own; two, since CPUs fetch pairs.
+#[derive(Default)]
+#[repr(align(128))]
+struct Padded(Counted);
+
+/// Both threads' on one cache line.
+#[derive(Default)]
+#[repr(align(64))]
+struct Packed([Counted; 2]);
+
+#[derive(Clone, Copy)]
+enum Layout {
+    Padded,
+    Packed,
+    Shared,
+}
+
+fn layout_known(name: &str) -> Option<Layout> {
+    [("padded", Layout::Padded), ("packed", Layout::Packed), ("shared", Layout::Shared)]
+        .into_iter()
+        .find_map(|(known, layout)| (known == name).then_some(layout))
+}
+
+/// Answers a second of two threads that count each of theirs in this way.
+fn sharing(zones: &Zones, layout: Layout, length: Duration) -> f64 {
+    /// Between two looks at the flag.
+    const PART: u32 = 10_000;
+    let (padded, packed, shared) = (<[Padded; 2]>::default(), Packed::default(), Padded::default());
+    let (stop, parts) = (AtomicBool::new(false), AtomicU64::new(0));
+    let start = Instant::now();
+    thread::scope(|scope| {
+        for index in 0..2 {
+            let counted = match layout {
+                Layout::Padded => &padded[index].0,
+                Layout::Packed => &packed.0[index],
+                Layout::Shared => &shared.0,
+            };
+            let (stop, parts) = (&stop, &parts);
+            scope.spawn(move || {
+                while !stop.load(Relaxed) {
+                    match layout {
+                        Layout::Padded | Layout::Packed => ask_and::<true>(zones, KINDS[1], PART, || {
+                            counted.iter().for_each(|counter| add(counter, 1));
+                        }),
+                        Layout::Shared => ask_and::<true>(zones, KINDS[1], PART, || {
+                            counted.iter().for_each(|counter| drop(counter.fetch_add(1, Relaxed)));
+                        }),
+                    }
+                    parts.fetch_add(1, Relaxed);
+                }
+            });
+        }
+        thread::sleep(length);
+        stop.store(true, Relaxed);
+    });
+    parts.load(Relaxed) as f64 * f64::from(PART) / start.elapsed().as_secs_f64()
+}
+
 fn usage() -> ExitCode {
     let kinds: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
     eprintln!(
-        "usage: respond KIND COUNT [LIST] | loop KIND COUNT | [time [KIND]] | threads | zone | load LIST, with KIND one of: {}",
+        "usage: respond KIND COUNT [LIST] | loop KIND COUNT | [time [KIND]] | threads | sharing padded|packed|shared SECONDS | zone | load LIST, with KIND \
+         one of: {}",
         kinds.join(" ")
     );
     ExitCode::from(2)
@@ -148,6 +223,12 @@ fn time(zones: &Zones, kind: Kind) {
 /// Asks, or without `ANSWER` does all but that. Instructions are counted in here alone where loading takes more.
 #[inline(never)]
 fn ask<const ANSWER: bool>(zones: &Zones, kind: Kind, count: u32) {
+    ask_and::<ANSWER>(zones, kind, count, || ());
+}
+
+/// The same, and does something more after each.
+#[inline(always)]
+fn ask_and<const ANSWER: bool>(zones: &Zones, kind: Kind, count: u32, after: impl Fn()) {
     let Kind { labels, qname, qtype, edns, .. } = kind;
     let mut query = vec![0x12, 0x34, 1, 0, 0, 1, 0, 0, 0, 0, 0, u8::from(edns)];
     query.extend_from_slice(&b"\x01x".repeat(labels));
@@ -172,5 +253,6 @@ fn ask<const ANSWER: bool>(zones: &Zones, kind: Kind, count: u32) {
         let (zones, message) = (black_box(zones), black_box(&mut message));
         let outcome = if ANSWER { respond(zones, message, query.len(), LIMITS) } else { Outcome::Reply(query.len()) };
         assert!(matches!(black_box(outcome), Outcome::Reply(_)));
+        after();
     }
 }

@@ -381,6 +381,9 @@ pub struct Flood {
     /// The loss that is allowed at the peak.
     #[arg(long, value_name = "SHARE", default_value_t = 0.01)]
     pub max_loss: f64,
+    /// A search ends when a good rate and one that is too high differ by no more than this share.
+    #[arg(long, value_name = "SHARE", default_value_t = 0.04)]
+    pub peak_within: f64,
     /// Seconds for which queries are sent; of a search, each trial [default: 10, or 1].
     #[arg(long = "for", value_name = "SECS")]
     pub seconds: Option<f64>,
@@ -396,7 +399,7 @@ pub struct Flood {
     /// The interface; that of the route to the target if it is not given.
     #[arg(long, value_name = "IF")]
     pub iface: Option<String>,
-    /// Queues of the interface that are used, each by a thread of its own.
+    /// Queues of the interface that queries are sent from, each by a thread of its own. Replies are heard on all.
     #[arg(long, value_name = "all|LIST", default_value = "all")]
     pub queues: String,
     /// CPU of each thread; without it the scheduler decides.

@@ -1,58 +1,294 @@
-//! `cargo xtask bench respond`: instructions that an answer takes, counted by callgrind. `bench zones` is in [`zones`].
+//! `cargo xtask bench NAME`: measures, and writes what it has measured as JSON, as Markdown and as plots to `target/bench`. `bench report` makes BENCHMARKS.md of all
+//! that is there.
 //!
-//! Instructions, not time: the same in every run and on every machine of the kind, so that a change of a few is seen.
+//! Subjects take turns, round by round, so that a busy moment of the machine meets all. Nothing passes or fails by its speed: what is wanted is written beside what
+//! was seen. One bench is one file; what they share is the lab and the servers ([`stage`]), CPU time ([`cpu`]), figures ([`sheet`]) and plots ([`plot`]).
 
+pub mod cpu;
+mod defence;
+mod latency;
+mod peers;
 pub mod plot;
+pub mod report;
+mod respond;
+mod scaling;
+mod sharing;
 pub mod sheet;
+mod sizes;
+pub mod stage;
+mod steering;
 pub mod zones;
 
 use std::{
+    collections::BTreeMap,
+    fs,
+    io::{IsTerminal as _, stderr},
     path::{Path, PathBuf},
-    process::{Command, Stdio},
+    process::{Command, ExitCode, Stdio},
+    time::{Instant, SystemTime},
 };
 
 use anyhow::{Context as _, ensure};
-use serde_json::{Map, Value};
+use clap::{Args, ValueEnum};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::Value;
 
-use crate::setup;
+use crate::{lab::Lab, setup};
+use sheet::{Results, Sheet};
+use stage::Stage;
 
-/// The kinds of answers that the bench knows.
+/// Rounds of the subjects in turn.
+const ROUNDS: usize = 3;
+
+/// Flags of `bench`.
+#[derive(Debug, Args)]
+pub struct Flags {
+    /// What is measured; `all` is all of it, one after the other, and `report` writes BENCHMARKS.md of what was measured last.
+    #[arg(value_enum, default_value_t = Name::All)]
+    name: Name,
+    /// Less than three minutes for all: one short round, to see that it works. Its figures mean little.
+    #[arg(long)]
+    quick: bool,
+    /// Print the JSON document instead of the tables. It is in target/bench anyway.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The benches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Name {
+    /// All of them.
+    All,
+    /// Peak rates and CPU time of an answer, beside Knot, NSD and BIND.
+    Peers,
+    /// Threads on shared sockets, on sockets of their own, and on the bypass.
+    Scaling,
+    /// Workers on the CPU of their queue, and crossed.
+    Steering,
+    /// Latency at shares of each server's peak.
+    Latency,
+    /// Round trips of many sizes over UDP, AF_UNIX and the bypass.
+    Sizes,
+    /// Counters on cache lines of their own, on one, and shared.
+    Sharing,
+    /// Legitimate queries beside a flood.
+    FloodDefence,
+    /// Instructions of an answer, by kind, counted by callgrind.
+    Respond,
+    /// Instructions in small and large zones, and how soon large ones are ready.
+    Zones,
+    /// Write BENCHMARKS.md.
+    Report,
+}
+
+impl Name {
+    const MEASURED: [Self; 9] = [
+        Self::Peers,
+        Self::Scaling,
+        Self::Steering,
+        Self::Latency,
+        Self::Sizes,
+        Self::Sharing,
+        Self::FloodDefence,
+        Self::Respond,
+        Self::Zones,
+    ];
+
+    fn text(self) -> String {
+        self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+    }
+
+    /// Whether it needs a lab, and with it root.
+    fn has_lab(self) -> bool {
+        !matches!(self, Self::Sharing | Self::Respond | Self::Zones | Self::Report)
+    }
+}
+
+/// What one bench gives.
+struct Output {
+    about: String,
+    sheets: Vec<Sheet>,
+    says: Vec<String>,
+}
+
+/// What a bench has to work with.
+struct Bench<'a> {
+    stage: Option<&'a Stage>,
+    responder: &'a Path,
+    /// The executable of `responder/benches/respond.rs`.
+    respond: Option<&'a Path>,
+    quick: bool,
+}
+
+impl Bench<'_> {
+    fn stage(&self) -> anyhow::Result<&Stage> {
+        self.stage.context("this bench has a lab")
+    }
+
+    fn respond(&self) -> anyhow::Result<&Path> {
+        self.respond.context("this bench has its executable")
+    }
+
+    /// As many seconds as that, in a quick run as these.
+    fn seconds(&self, usual: f64, quick: f64) -> String {
+        format!("{}", if self.quick { quick } else { usual })
+    }
+
+    /// Flags of a search for the peak with trials of this length.
+    fn search(&self, usual: f64) -> [String; 5] {
+        let [length, within] =
+            if self.quick { ["0.2".to_owned(), "0.5".to_owned()] } else { [usual.to_string(), "0.04".to_owned()] };
+        ["--find-peak".to_owned(), "--for".to_owned(), length, "--peak-within".to_owned(), within]
+    }
+
+    fn whole_seconds(&self, usual: u32, quick: u32) -> String {
+        format!("{}", if self.quick { quick } else { usual })
+    }
+
+    /// Runs all subjects, in turn, so many times.
+    fn rounds<T: Copy>(
+        &self,
+        subjects: &[T],
+        what: &str,
+        mut run: impl FnMut(T) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let rounds = if self.quick { 1 } else { ROUNDS };
+        let total = rounds * subjects.len();
+        let bar = ProgressBar::new(total as u64);
+        let style = ProgressStyle::with_template("{msg:36} [{bar:30}] {pos}/{len} {elapsed} of about {duration}");
+        bar.set_style(style.context("the progress bar's template")?.progress_chars("=> "));
+        bar.set_message(what.to_owned());
+        if !stderr().is_terminal() {
+            eprintln!("{what}: {total} runs");
+        }
+        for _ in 0..rounds {
+            for subject in subjects {
+                run(*subject).with_context(|| what.to_owned())?;
+                bar.inc(1);
+            }
+        }
+        bar.finish_and_clear();
+        Ok(())
+    }
+}
+
+/// Measures, prints, and writes.
+pub fn run(flags: &Flags, built: bool) -> anyhow::Result<ExitCode> {
+    if flags.name == Name::Report {
+        return report::write().map(|()| ExitCode::SUCCESS);
+    }
+    let names = if flags.name == Name::All { &Name::MEASURED[..] } else { std::slice::from_ref(&flags.name) };
+    if !built {
+        setup::packages(&[setup::BUILD, setup::LAB, setup::BENCH, setup::CLIENTS])?;
+        setup::servers(setup::CONFORMANCE)?;
+        setup::build_responder()?;
+    }
+    let responder = setup::responder()?;
+    let respond =
+        names.iter().any(|name| matches!(name, Name::Sharing | Name::Respond | Name::Zones)).then(build).transpose()?;
+    if names.iter().any(|name| name.has_lab()) {
+        setup::as_root(&setup::arguments_when_built())?;
+        Lab::remove_stale()?;
+    }
+    let stage = names.iter().any(|name| name.has_lab()).then(|| Stage::new(&responder)).transpose()?;
+    let bench = Bench { stage: stage.as_ref(), responder: &responder, respond: respond.as_deref(), quick: flags.quick };
+    for name in names {
+        let results = measure(*name, &bench)?;
+        write(&results)?;
+        if flags.json {
+            println!("{}", serde_json::to_string_pretty(&results)?);
+        } else {
+            println!("{}", results.markdown());
+        }
+    }
+    eprintln!("{} has tables, plots and figures", directory()?.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+fn measure(name: Name, bench: &Bench<'_>) -> anyhow::Result<Results> {
+    let start = Instant::now();
+    let output = match name {
+        Name::Peers => peers::run(bench),
+        Name::Scaling => scaling::run(bench),
+        Name::Steering => steering::run(bench),
+        Name::Latency => latency::run(bench),
+        Name::Sizes => sizes::run(bench),
+        Name::Sharing => sharing::run(bench),
+        Name::FloodDefence => defence::run(bench),
+        Name::Respond => respond::run(bench),
+        Name::Zones => zones::run(bench),
+        Name::All | Name::Report => unreachable!("these are not measured"),
+    };
+    let Output { about, sheets, says } = output.with_context(|| format!("bench {}", name.text()))?;
+    Ok(Results {
+        bench: name.text(),
+        command: format!("cargo xtask bench {}{}", name.text(), if bench.quick { " --quick" } else { "" }),
+        about,
+        quick: bench.quick,
+        at_s: SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs(),
+        took_s: start.elapsed().as_secs_f64(),
+        machine: machine(),
+        sheets,
+        says,
+    })
+}
+
+/// Writes the document, the tables and the plots.
+fn write(results: &Results) -> anyhow::Result<()> {
+    let directory = directory()?;
+    fs::create_dir_all(&directory).with_context(|| format!("making {}", directory.display()))?;
+    let path = |end: &str| directory.join(format!("{}.{end}", results.bench));
+    setup::write_json(Some(&path("json")), results)?;
+    fs::write(path("md"), results.markdown()).with_context(|| format!("writing {}", path("md").display()))?;
+    for (index, sheet) in results.sheets.iter().enumerate() {
+        plot::draw(sheet, &directory.join(sheet::plot_name(&results.bench, index)))?;
+    }
+    Ok(())
+}
+
+/// Where results are.
+fn directory() -> anyhow::Result<PathBuf> {
+    Ok(setup::target()?.join("bench"))
+}
+
+/// What figures depend on, as far as the system says.
+fn machine() -> BTreeMap<String, String> {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let cpu_info = read("/proc/cpuinfo");
+    let model =
+        cpu_info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": ")).map(|(_, model)| model);
+    let first_line = |program: &str, argument: &str| {
+        let output = Command::new(program).arg(argument).output().ok()?;
+        let said = String::from_utf8_lossy(if output.stdout.is_empty() { &output.stderr } else { &output.stdout })
+            .into_owned();
+        Some(said.lines().next()?.trim().to_owned())
+    };
+    let memory =
+        read("/proc/meminfo").lines().next().and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+    let mut all = BTreeMap::new();
+    let mut put = |name: &str, value: Option<String>| {
+        all.extend(value.filter(|value| !value.is_empty()).map(|value| (name.to_owned(), value)));
+    };
+    put("CPU", model.map(str::to_owned));
+    put("CPUs", std::thread::available_parallelism().ok().map(|count| count.to_string()));
+    put("memory", memory.map(|kilobytes| format!("{} GB", kilobytes / 1_000_000)));
+    put("kernel", Some(read("/proc/sys/kernel/osrelease").trim().to_owned()));
+    put("virtual", cpu_info.contains(" hypervisor").then(|| "yes: the host has other guests".to_owned()));
+    put("compiler", first_line("rustc", "--version"));
+    put("Knot", first_line("knotd", "--version"));
+    put("NSD", first_line("nsd", "-v"));
+    put("BIND", first_line("named", "-v"));
+    put("kxdpgun", first_line("kxdpgun", "--version"));
+    all
+}
+
+/// The kinds of answers that `responder/benches/respond.rs` knows.
 const KINDS: [&str; 9] =
     ["exact", "exact-edns", "nxdomain", "nodata", "wildcard", "referral", "cname", "long-wildcard", "127-labels"];
-
-/// Runs of a kind, of which the median counts.
-const RUNS: usize = 3;
-
 /// The same loop without an answer in it.
 const LOOP: &str = "loop";
-
 /// Answers counted at a time. One more run of the loop alone shows what all the rest takes.
 const ANSWERS: &str = "1000";
-
-/// Counts, prints a table, and with a path writes the figures to it.
-pub fn respond(json: Option<&Path>) -> anyhow::Result<()> {
-    setup::packages(&[setup::BUILD, setup::BENCH])?;
-    let bench = build()?;
-    let mut figures = Map::new();
-    println!("{:<12} {:>12}", "answer", "instructions");
-    for kind in KINDS {
-        let none = instructions(&bench, &[LOOP, kind, ANSWERS])?;
-        // Each run has a hash key of its own, and under one in some dozens a name of the zone is in the way of another.
-        let mut all = Vec::new();
-        for _ in 0..RUNS {
-            all.push(instructions(&bench, &[kind, ANSWERS])?);
-        }
-        all.sort_unstable();
-        let all = all[RUNS / 2];
-        ensure!(all >= none, "{kind}: {ANSWERS} answers took fewer instructions than none");
-        let each = (all - none) / 1000;
-        println!("{kind:<12} {each:>12}");
-        figures.insert(kind.to_owned(), each.into());
-    }
-    let status = Command::new(&bench).arg("threads").status().context("starting the bench")?;
-    ensure!(status.success(), "the bench failed: {status}");
-    setup::write_json(json, &figures)
-}
 
 /// Builds the bench: its executable, as Cargo's messages name it.
 fn build() -> anyhow::Result<PathBuf> {

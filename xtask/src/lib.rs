@@ -12,6 +12,7 @@ pub mod oracle;
 pub mod package;
 pub mod query;
 pub mod raw;
+pub mod reflect;
 pub mod rehearse;
 pub mod run;
 pub mod setup;

@@ -1,9 +1,6 @@
 //! The project's commands: parse, dispatch, and turn an error into one sentence and an exit status.
 
-use std::{
-    path::PathBuf,
-    process::{Command, ExitCode},
-};
+use std::process::{Command, ExitCode};
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
@@ -48,9 +45,11 @@ enum Task {
     /// A guest with an emulated multiqueue NIC: zero-copy, interrupts and other kernels without the hardware.
     #[command(subcommand)]
     Vm(vm::Task),
-    /// Measure.
-    #[command(subcommand)]
-    Bench(Bench),
+    /// Measure: JSON, Markdown and plots in target/bench; `bench report` makes BENCHMARKS.md of them.
+    #[command(
+        after_help = "Examples:\n  cargo xtask bench peers\n  cargo xtask bench all --quick\n  cargo xtask bench all && cargo xtask bench report"
+    )]
+    Bench(bench::Flags),
 }
 
 #[derive(Debug, Subcommand)]
@@ -84,18 +83,6 @@ enum LabTask {
     },
 }
 
-#[derive(Debug, Subcommand)]
-enum Bench {
-    /// Count the instructions of an answer, by kind, with callgrind.
-    Respond {
-        /// Write the figures to this file, too.
-        #[arg(long, value_name = "FILE")]
-        json: Option<PathBuf>,
-    },
-    /// Count the instructions of an answer in small and large zones, load large ones, and start Knot DNS on the same zone for comparison.
-    Zones,
-}
-
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let result = match cli.task {
@@ -107,8 +94,7 @@ fn main() -> ExitCode {
         Task::Lab(task) => lab(&task, cli.built),
         Task::Package(flags) => package::run(&flags, cli.built),
         Task::Vm(task) => vm::run(&task, cli.built),
-        Task::Bench(Bench::Zones) => bench::zones::run().map(|()| ExitCode::SUCCESS),
-        Task::Bench(Bench::Respond { json }) => bench::respond(json.as_deref()).map(|()| ExitCode::SUCCESS),
+        Task::Bench(flags) => bench::run(&flags, cli.built),
     };
     match result {
         Ok(code) => code,

@@ -31,6 +31,9 @@ pub const ROUTING: &[&str] = &["bird2"];
 /// For counting instructions.
 pub const BENCH: &[&str] = &["valgrind"];
 
+/// Load generators that we did not write.
+pub const CLIENTS: &[&str] = &["knot-dnsutils", "dnsperf"];
+
 /// For guests: what unpacks modules. QEMU and kernels are fetched, not installed.
 pub const VM: &[&str] = &["xz-utils"];
 

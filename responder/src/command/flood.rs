@@ -65,7 +65,7 @@ pub fn run(flags: &cli::Flood) -> Result<ExitCode> {
             (Report::new(setting, &outcome), Some(outcome))
         }
         None => {
-            let found = peak::find(&mut flood, flags.max_loss, length, |trial| {
+            let found = peak::find(&mut flood, flags.max_loss, flags.peak_within, length, |trial| {
                 if progress {
                     eprintln!("{}", shown(trial));
                 }
@@ -132,6 +132,7 @@ fn questions(flags: &cli::Flood) -> Result<Vec<Question>> {
         ("--spoofed", flags.spoofed),
         ("--do", flags.dnssec_ok),
         ("--max-loss", flags.max_loss),
+        ("--peak-within", flags.peak_within),
     ] {
         ensure!((0.0..=1.0).contains(&share), "{flag} {share}: expected a share from 0 to 1");
     }

@@ -9,8 +9,6 @@ use super::{Flood, Outcome, pace::Load};
 
 /// Where it begins.
 const FIRST_RATE: f64 = 50_000.0;
-/// The search ends when what is known to be good and what is known to be bad are this close.
-const CLOSE: f64 = 1.04;
 /// So often a rate is tried that is too high.
 const TRIES: usize = 3;
 /// Trials at most.
@@ -54,11 +52,21 @@ impl Peak {
     }
 }
 
-/// Searches with trials of this length, between rates that lose no more than `max_loss` and those that lose more.
-pub fn find(flood: &mut Flood, max_loss: f64, length: Duration, mut tell: impl FnMut(&Trial)) -> Result<Peak> {
+/// Searches with trials of this length, until a rate that loses no more than `max_loss` and one that loses more differ by the share `within` only.
+pub fn find(
+    flood: &mut Flood,
+    max_loss: f64,
+    within: f64,
+    length: Duration,
+    mut tell: impl FnMut(&Trial),
+) -> Result<Peak> {
     let (mut good, mut bad, mut rate) = (0.0, f64::INFINITY, FIRST_RATE);
     let mut peak = Peak { trials: Vec::new(), best: None, limited_by_generator: false };
-    while peak.trials.len() < TRIALS_MAX && bad / f64::max(good, 1.0) > CLOSE && rate >= 1.0 && !flood.is_stopped() {
+    while peak.trials.len() < TRIALS_MAX
+        && bad / f64::max(good, 1.0) > 1.0 + within
+        && rate >= 1.0
+        && !flood.is_stopped()
+    {
         // Something else on this machine may have been in the way: a rate is too high if it is so each time.
         let mut tries = 0;
         let (outcome, trial) = loop {

@@ -1,4 +1,5 @@
-//! Sends and receives by AF_XDP: one thread for each queue, which sends from its TX queue and hears what comes in on its RX queue.
+//! Sends and receives by AF_XDP: one thread for each queue that is sent from, which hears what comes in on that queue. Where replies come in is not the
+//! generator's choice, but that of the NIC or of the server; so all other queues are heard, too, by these threads in turn.
 
 use std::{net::SocketAddr, os::fd::AsRawFd, thread, time::Duration};
 
@@ -30,7 +31,8 @@ const STAMP_LEN: u32 = 8;
 /// The sockets, and the program that gives them replies.
 pub struct Io {
     gather: Gather,
-    requesters: Vec<Requester>,
+    /// Of each thread: the one that it sends by, and others that it only hears.
+    requesters: Vec<Vec<Requester>>,
     packets: Packets,
     cpus: Vec<Option<usize>>,
     deaf: bool,
@@ -40,7 +42,7 @@ pub struct Io {
 pub struct Settings<'a> {
     /// The interface.
     pub interface: &'a Interface,
-    /// Its queues that are used.
+    /// Its queues that are sent from.
     pub queues: &'a [u32],
     /// The CPU of each queue's thread, or where the scheduler likes.
     pub cpus: Vec<Option<usize>>,
@@ -70,11 +72,12 @@ impl Io {
         nic::wait_for_carrier(&interface.name)?;
         let options =
             Options { mtu: interface.mtu + STAMP_LEN, zero_copy, ring_frames: ring_frames(0), busy_poll_us: None };
-        let mut requesters = Vec::with_capacity(queues.len());
-        for queue in queues {
-            let requester = Requester::bind(&interface.name, *queue, &options)?;
-            gather.set_slot(*queue, requester.try_clone_fd()?.as_raw_fd())?;
-            requesters.push(requester);
+        let mut requesters: Vec<Vec<Requester>> = queues.iter().map(|_| Vec::new()).collect();
+        let others = (0..there).filter(|queue| !queues.contains(queue));
+        for (queue, thread) in queues.iter().copied().chain(others).zip((0..queues.len()).cycle()) {
+            let requester = Requester::bind(&interface.name, queue, &options)?;
+            gather.set_slot(queue, requester.try_clone_fd()?.as_raw_fd())?;
+            requesters[thread].push(requester);
         }
         nic::wait_for_carrier(&interface.name)?;
         Ok(Self { gather, requesters, packets, cpus, deaf })
@@ -89,7 +92,7 @@ impl Io {
     /// `zero-copy` or `copy`, and why the program runs where it is slow.
     #[must_use]
     pub fn mode(&self) -> (&'static str, Option<&str>) {
-        let zero_copy = self.requesters.iter().all(Requester::is_zero_copy);
+        let zero_copy = self.requesters.iter().flatten().all(Requester::is_zero_copy);
         (if zero_copy { "zero-copy" } else { "copy" }, self.gather.fallback.as_deref())
     }
 
@@ -109,11 +112,12 @@ impl Io {
         let (packets, deaf) = (&self.packets, self.deaf);
         thread::scope(|scope| {
             let mut threads = Vec::new();
-            for (index, ((requester, asker), cpu)) in self.requesters.iter_mut().zip(askers).zip(&self.cpus).enumerate()
+            for (index, ((requesters, asker), cpu)) in
+                self.requesters.iter_mut().zip(askers).zip(&self.cpus).enumerate()
             {
                 let first = FIRST_PORT + u16::try_from(index * shared.flows).context("more flows than ports")?;
                 let first = if shared.flights.len() == 1 { FIRST_PORT } else { first };
-                let one = One { requester, packets, clock, first, deaf };
+                let one = One { requesters, packets, clock, first, deaf };
                 let thread = thread::Builder::new().name(format!("flood {index}"));
                 threads.push(thread.spawn_scoped(scope, move || {
                     pin(*cpu)?;
@@ -126,7 +130,7 @@ impl Io {
 }
 
 struct One<'a> {
-    requester: &'a mut Requester,
+    requesters: &'a mut [Requester],
     packets: &'a Packets,
     clock: Clock,
     /// The port of its first flow.
@@ -136,7 +140,7 @@ struct One<'a> {
 
 impl One<'_> {
     fn run(self, mut asker: Asker<'_>, until: Until<'_>) -> Tally {
-        let Self { requester, packets, clock, first, deaf } = self;
+        let Self { requesters, packets, clock, first, deaf } = self;
         loop {
             let now_ns = clock.now_ns();
             if until.is_over(now_ns) {
@@ -147,7 +151,7 @@ impl One<'_> {
             let sent = if due == 0 {
                 0
             } else {
-                requester.send(due, |frame| {
+                requesters[0].send(due, |frame| {
                     let departure = asker.depart(now_ns);
                     // Ports are fewer than 2^16, as `FLOWS_MAX` says.
                     let port = first + (departure.flow & 0xffff) as u16;
@@ -157,7 +161,9 @@ impl One<'_> {
             let mut received = 0;
             if !deaf {
                 let now_ns = clock.now_ns();
-                received = requester.receive(|data| asker.hear_frame(data, clock.base_ns(), now_ns));
+                for requester in &mut *requesters {
+                    received += requester.receive(|data| asker.hear_frame(data, clock.base_ns(), now_ns));
+                }
             }
             asker.tell(sent, heard);
             if sent < due || received > 0 && asker.rest_ns(now_ns).is_none() {
@@ -167,9 +173,9 @@ impl One<'_> {
                 Some(0) if until.is_asking(now_ns) => {}
                 Some(rest_ns) => {
                     let rest = Duration::from_nanos(rest_ns).clamp(REST_MIN, REST_MAX);
-                    requester.wait(rest, false);
+                    Requester::wait(requesters, rest, false);
                 }
-                None => requester.wait(REST_MAX, !deaf),
+                None => Requester::wait(requesters, REST_MAX, !deaf),
             }
         }
     }

@@ -6,8 +6,8 @@ use anyhow::{Context as _, anyhow};
 use plotters::{
     coord::Shift,
     prelude::{
-        ChartBuilder, Circle, DrawingArea, IntoDrawingArea, IntoLogRange, LineSeries, PathElement, Rectangle, SVGBackend,
-        SeriesLabelPosition,
+        ChartBuilder, Circle, DrawingArea, IntoDrawingArea, IntoLogRange, LineSeries, PathElement, Rectangle,
+        SVGBackend, SeriesLabelPosition,
     },
     style::{BLACK, Color, RGBColor, ShapeStyle, WHITE},
 };
@@ -41,7 +41,8 @@ pub fn draw(sheet: &Sheet, path: &Path) -> anyhow::Result<()> {
         Shape::Lines { x, log } => lines(sheet, x, *log, &area),
         Shape::Table => Ok(()),
     };
-    drawn.and_then(|()| area.present().map_err(|error| anyhow!("{error}")))
+    drawn
+        .and_then(|()| area.present().map_err(|error| anyhow!("{error}")))
         .with_context(|| format!("drawing {}", path.display()))
 }
 
@@ -81,9 +82,9 @@ fn bars(sheet: &Sheet, area: &Area<'_>) -> anyhow::Result<()> {
             Some((row as f64 + 0.1 + at as f64 * width, cell))
         });
         let cells: Vec<(f64, &Cell)> = cells.collect();
-        let boxes = cells.iter().map(|(left, cell)| {
-            Rectangle::new([(*left, 0.0), (left + 0.94 * width, cell.median())], color.filled())
-        });
+        let boxes = cells
+            .iter()
+            .map(|(left, cell)| Rectangle::new([(*left, 0.0), (left + 0.94 * width, cell.median())], color.filled()));
         let drawn = chart.draw_series(boxes).map_err(|error| anyhow!("{error}"))?;
         if columns.len() > 1 {
             let label = drawn.label(*column);
@@ -96,8 +97,12 @@ fn bars(sheet: &Sheet, area: &Area<'_>) -> anyhow::Result<()> {
         chart.draw_series(spreads).map_err(|error| anyhow!("{error}"))?;
     }
     if columns.len() > 1 {
-        let labels = chart.configure_series_labels().position(SeriesLabelPosition::UpperRight).border_style(BLACK.mix(0.3))
-            .background_style(WHITE.mix(0.8)).draw();
+        let labels = chart
+            .configure_series_labels()
+            .position(SeriesLabelPosition::UpperRight)
+            .border_style(BLACK.mix(0.3))
+            .background_style(WHITE.mix(0.8))
+            .draw();
         labels.map_err(|error| anyhow!("{error}"))?;
     }
     Ok(())
@@ -147,8 +152,12 @@ fn lines(sheet: &Sheet, x: &str, log: bool, area: &Area<'_>) -> anyhow::Result<(
                 let dots = points(row).into_iter().map(|point| Circle::new(point, 3, color.filled()));
                 chart.draw_series(dots).map_err(|error| anyhow!("{error}"))?;
             }
-            let labels = chart.configure_series_labels().position(SeriesLabelPosition::UpperLeft)
-                .border_style(BLACK.mix(0.3)).background_style(WHITE.mix(0.8)).draw();
+            let labels = chart
+                .configure_series_labels()
+                .position(SeriesLabelPosition::UpperLeft)
+                .border_style(BLACK.mix(0.3))
+                .background_style(WHITE.mix(0.8))
+                .draw();
             labels.map_err(|error| anyhow!("{error}"))
         }};
     }

@@ -15,40 +15,61 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 
-use super::{ANSWERS, LOOP, build, instructions};
+use super::{
+    ANSWERS, Bench, LOOP, Output, instructions,
+    sheet::{Bound, Shape, Sheet, number},
+};
 use crate::setup;
 
 const KINDS: [&str; 5] = ["exact", "exact-edns", "nxdomain", "wildcard", "127-labels"];
-/// Beside what is needed to build and to count.
-const KNOT: &[&str] = &["knot"];
 const NAMES: usize = 1_000_000;
 const ZONES: usize = 100_000;
-/// Rounds of the servers in turn; the least time of each counts.
-const ROUNDS: usize = 3;
+const OURS: &str = "responder";
+const PEER: &str = "Knot";
 const READY_WITHIN: Duration = Duration::from_secs(60);
 /// `a0.example.com` A.
 const QUERY: &[u8] = b"\x12\x34\x01\0\0\x01\0\0\0\0\0\0\x02a0\x07example\x03com\0\0\x01\0\x01";
 
 /// Makes the zones, counts, loads, and compares.
-pub fn run() -> anyhow::Result<()> {
-    setup::packages(&[setup::BUILD, setup::BENCH, KNOT])?;
-    let (bench, responder) = (build()?, setup::build_responder()?);
+pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
+    let respond = bench.respond()?;
     let directory = setup::workspace().join("target/bench-zones");
-    let sets = Sets::make(&bench, &directory)?;
-    println!("{:<12} {:>10} {:>16} {:>16}", "instructions", "small", "1,000,000 names", "100,000 zones");
-    for kind in KINDS {
-        let none = instructions(&bench, &[LOOP, kind, ANSWERS])?;
-        let mut line = format!("{kind:<12}");
-        for (list, width) in [(&sets.small, 10), (&sets.names, 16), (&sets.zones, 16)] {
-            let all = instructions(&bench, &[kind, ANSWERS, &list.to_string_lossy()])?;
-            write!(line, " {:>width$}", all.saturating_sub(none) / 1000)?;
+    let (names, zones) = if bench.quick { (NAMES / 100, ZONES / 1000) } else { (NAMES, ZONES) };
+    let sets = Sets::make(respond, &directory, names, zones)?;
+    let mut counted = Sheet::new("Instructions of an answer", "instructions", Shape::Bars);
+    let columns = [
+        "a small zone".to_owned(),
+        format!("{} names", number(names as f64)),
+        format!("{} zones", number(zones as f64)),
+    ];
+    for kind in if bench.quick { &KINDS[1..2] } else { &KINDS[..] } {
+        let none = instructions(respond, &[LOOP, kind, ANSWERS])?;
+        for (list, column) in [&sets.small, &sets.names, &sets.zones].into_iter().zip(&columns) {
+            let all = instructions(respond, &[kind, ANSWERS, &list.to_string_lossy()])?;
+            counted.add(kind, column, (all.saturating_sub(none) / 1000) as f64);
         }
-        println!("{line}");
     }
+    let mut says = Vec::new();
     for list in [&sets.names, &sets.zones] {
-        setup::execute(Command::new(&bench).arg("load").arg(list))?;
+        says.push(setup::output(Command::new(respond).arg("load").arg(list))?.trim().to_owned());
     }
-    servers(&responder, &directory, &sets.file)
+    let (time, memory) = servers(bench, &directory, &sets.file)?;
+    for (sheet, bound) in [(&time, 0.5), (&memory, 0.6)] {
+        says.extend(
+            sheet.compare("at the first answer", OURS, PEER).map(|ratio| ratio.says(Some(Bound::AtMost(bound)))),
+        );
+    }
+    Ok(Output {
+        about: format!(
+            "The same instructions in a small zone, in one of {} names, and in the small one among {} others. Then a zone of {} addresses is served by our server and by \
+             Knot in turn: time from the start to the first answer, and the most memory that was resident until then.",
+            number(names as f64),
+            number(zones as f64),
+            number(names as f64)
+        ),
+        sheets: vec![counted, time, memory],
+        says,
+    })
 }
 
 /// Lists of zones, each with the zone that is asked.
@@ -61,7 +82,7 @@ struct Sets {
 }
 
 impl Sets {
-    fn make(bench: &Path, directory: &Path) -> anyhow::Result<Self> {
+    fn make(bench: &Path, directory: &Path, count_of_names: usize, count_of_zones: usize) -> anyhow::Result<Self> {
         let asked = setup::output(Command::new(bench).arg("zone"))?;
         let many = directory.join("zones");
         fs::create_dir_all(&many).with_context(|| format!("making {}", many.display()))?;
@@ -71,13 +92,13 @@ impl Sets {
         };
         let small = write("small.zone", &asked)?;
         let mut text = asked;
-        for index in 0..NAMES {
+        for index in 0..count_of_names {
             writeln!(text, "a{index} A 10.{}.{}.{}", index >> 16, index >> 8 & 255, index & 255)?;
         }
         let file = write("names.zone", &text)?;
         let line = |path: &Path| format!("example.com {}\n", path.display());
         let mut zones = line(&small);
-        for index in 0..ZONES {
+        for index in 0..count_of_zones {
             let path = many.join(format!("{index}.zone"));
             let text = "$TTL 3600\n@ SOA ns1 host 1 7200 900 1209600 300\n@ NS ns1\nns1 A 192.0.2.1\nwww A 192.0.2.2\n";
             fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
@@ -92,49 +113,38 @@ impl Sets {
     }
 }
 
-/// Starts each server in turn and prints its best round.
-fn servers(responder: &Path, directory: &Path, file: &Path) -> anyhow::Result<()> {
+/// Starts each server in turn: seconds and megabytes.
+fn servers(bench: &Bench<'_>, directory: &Path, file: &Path) -> anyhow::Result<(Sheet, Sheet)> {
     let knot = directory.join("knot");
     fs::create_dir_all(&knot).with_context(|| format!("making {}", knot.display()))?;
-    let mut best = [(f64::INFINITY, 0); 2];
-    for _ in 0..ROUNDS {
-        for (index, best) in best.iter_mut().enumerate() {
-            let port = free_port()?;
-            let mut command = if index == 0 {
-                let mut command = Command::new(responder);
-                command.args(["serve", "--io", "socket", "--listen", &format!("127.0.0.1:{port}"), "--control"]);
-                command.arg(directory.join("control")).arg("--zone").arg(format!("example.com={}", file.display()));
-                command
-            } else {
-                let config = knot.join("knot.conf");
-                let text = format!(
-                    "server:\n  rundir: {0}\n  listen: 127.0.0.1@{port}\ndatabase:\n  storage: {0}\nzone:\n  - domain: example.com\n    \
-                     file: {1}\n    zonefile-load: whole\n    journal-content: none\n",
-                    knot.display(),
-                    file.display()
-                );
-                fs::write(&config, text).with_context(|| format!("writing {}", config.display()))?;
-                let mut command = Command::new("/usr/sbin/knotd");
-                command.arg("-c").arg(&config);
-                command
-            };
-            let (seconds, kilobytes) = ready(&mut command, port)?;
-            if seconds < best.0 {
-                *best = (seconds, kilobytes);
-            }
-        }
-    }
-    for (name, (seconds, kilobytes)) in ["responder", "Knot DNS"].iter().zip(best) {
-        println!("{name:<10} ready in {seconds:.2} s, {} MB at the peak", kilobytes / 1000);
-    }
-    let [(ours, our_memory), (theirs, their_memory)] = best;
-    println!("ratio      {:.2} of the time, {:.2} of the memory", ours / theirs, ratio(our_memory, their_memory));
-    Ok(())
-}
-
-#[expect(clippy::cast_precision_loss, reason = "kilobytes of a process")]
-fn ratio(one: u64, other: u64) -> f64 {
-    one as f64 / other as f64
+    let mut time = Sheet::new("Ready", "s", Shape::Bars);
+    let mut memory = Sheet::new("Memory", "MB", Shape::Bars);
+    bench.rounds(&[OURS, PEER], "ready with a large zone", |name| {
+        let port = free_port()?;
+        let mut command = if name == OURS {
+            let mut command = Command::new(bench.responder);
+            command.args(["serve", "--io", "socket", "--listen", &format!("127.0.0.1:{port}"), "--control"]);
+            command.arg(directory.join("control")).arg("--zone").arg(format!("example.com={}", file.display()));
+            command
+        } else {
+            let config = knot.join("knot.conf");
+            let text = format!(
+                "server:\n  rundir: {0}\n  listen: 127.0.0.1@{port}\ndatabase:\n  storage: {0}\nzone:\n  - domain: example.com\n    \
+                 file: {1}\n    zonefile-load: whole\n    journal-content: none\n",
+                knot.display(),
+                file.display()
+            );
+            fs::write(&config, text).with_context(|| format!("writing {}", config.display()))?;
+            let mut command = Command::new("/usr/sbin/knotd");
+            command.arg("-c").arg(&config);
+            command
+        };
+        let (seconds, kilobytes) = ready(&mut command, port)?;
+        time.add(name, "at the first answer", seconds);
+        memory.add(name, "at the first answer", kilobytes as f64 / 1000.0);
+        Ok(())
+    })?;
+    Ok((time, memory))
 }
 
 fn free_port() -> anyhow::Result<u16> {

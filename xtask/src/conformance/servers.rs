@@ -198,22 +198,20 @@ fn command(server: Server, lab: &Lab, responder: &Path, zones: &[ZoneFile], home
             command
         }
         Server::Nsd => {
-            write(nsd(zones, home))?;
+            write(nsd(Serving::alone(server), zones, home))?;
             let mut command = lab.command(Side::Server, "nsd");
             command.args(["-d", "-c"]).arg(&path);
             command
         }
         Server::Knot => {
-            write(knot(zones, home))?;
+            write(knot(Serving::alone(server), zones, home))?;
             let mut command = lab.command(Side::Server, "knotd");
             command.arg("-c").arg(&path);
             command
         }
         Server::Bind => {
-            write(bind(zones, home))?;
-            // Debian's AppArmor profile lets the installed file read nothing outside /etc/bind; it goes by the path, so that a copy is free.
-            let named = home.join("named");
-            fs::copy("/usr/sbin/named", &named).context("copying /usr/sbin/named")?;
+            write(bind(Serving::alone(server), zones, home))?;
+            let named = own_named(home)?;
             let mut command = lab.command(Side::Server, named);
             command.args(["-g", "-n", "1", "-c"]).arg(&path);
             command
@@ -221,14 +219,39 @@ fn command(server: Server, lab: &Lab, responder: &Path, zones: &[ZoneFile], home
     })
 }
 
-fn nsd(zones: &[ZoneFile], home: &Path) -> String {
+/// Debian's AppArmor profile lets the installed file read nothing outside /etc/bind; it goes by the path, so that a copy is free.
+pub(crate) fn own_named(home: &Path) -> anyhow::Result<PathBuf> {
+    let named = home.join("named");
+    fs::copy("/usr/sbin/named", &named).context("copying /usr/sbin/named")?;
+    Ok(named)
+}
+
+/// How a peer is to serve.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Serving<'a> {
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    /// Its processes or threads.
+    pub(crate) workers: usize,
+    /// More of its configuration: of NSD's `server:`, of Knot's top level, of BIND's `options`.
+    pub(crate) more: &'a str,
+}
+
+impl Serving<'_> {
+    fn alone(server: Server) -> Self {
+        Self { address: server.address(), workers: 1, more: "" }
+    }
+}
+
+pub(crate) fn nsd(serving: Serving<'_>, zones: &[ZoneFile], home: &Path) -> String {
     let home = home.display();
-    let address = Server::Nsd.address();
+    let Serving { address, workers, more } = serving;
     let mut text = format!(
         "server:
     ip-address: {}@{}
     do-ip6: no
-    server-count: 1
+    server-count: {workers}
+    reuseport: yes
     username: \"\"
     database: \"\"
     zonesdir: \"{home}\"
@@ -244,7 +267,7 @@ fn nsd(zones: &[ZoneFile], home: &Path) -> String {
     answer-cookie: no
     rrl-ratelimit: 0
     rrl-whitelist-ratelimit: 0
-remote-control:
+{more}remote-control:
     control-enable: no
 ",
         address.ip(),
@@ -256,9 +279,9 @@ remote-control:
     text
 }
 
-fn knot(zones: &[ZoneFile], home: &Path) -> String {
+pub(crate) fn knot(serving: Serving<'_>, zones: &[ZoneFile], home: &Path) -> String {
     let home = home.display();
-    let address = Server::Knot.address();
+    let Serving { address, workers, more } = serving;
     let mut text = format!(
         "server:
     rundir: \"{home}\"
@@ -266,7 +289,7 @@ fn knot(zones: &[ZoneFile], home: &Path) -> String {
     identity: \"\"
     version: \"\"
     nsid: \"\"
-    udp-workers: 1
+    udp-workers: {workers}
     tcp-workers: 1
     background-workers: 1
     udp-max-payload: {PAYLOAD_MAX}
@@ -276,7 +299,7 @@ log:
     any: info
 database:
     storage: \"{home}\"
-template:
+{more}template:
   - id: default
     zonefile-sync: -1
     journal-content: none
@@ -293,9 +316,9 @@ zone:
 }
 
 /// BIND also hands out the zones whole: its reading of the files is what names and types are taken from.
-fn bind(zones: &[ZoneFile], home: &Path) -> String {
+pub(crate) fn bind(serving: Serving<'_>, zones: &[ZoneFile], home: &Path) -> String {
     let home = home.display();
-    let address = Server::Bind.address();
+    let Serving { address, more, .. } = serving;
     let mut text = format!(
         "options {{
     directory \"{home}\";
@@ -325,7 +348,7 @@ fn bind(zones: &[ZoneFile], home: &Path) -> String {
     hostname none;
     server-id none;
     querylog no;
-}};
+{more}}};
 controls {{ }};
 logging {{ category default {{ default_stderr; }}; category query-errors {{ null; }}; category client {{ null; }}; category security {{ null; }}; category notify {{ null; }}; category update {{ null; }}; category update-security {{ null; }}; category lame-servers {{ null; }}; }};
 ",

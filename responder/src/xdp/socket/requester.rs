@@ -129,13 +129,16 @@ impl Requester {
         received
     }
 
-    /// Sleeps until the time is over or, if that is asked for, a frame arrives.
-    pub fn wait(&mut self, timeout: Duration, for_frame: bool) {
+    /// Sleeps until the time is over or, if that is asked for, a frame arrives at one of them.
+    pub fn wait(all: &mut [Self], timeout: Duration, for_frame: bool) {
         // In zero-copy mode the driver is asked again to send what is left.
-        kick(&mut self.tx, self.in_flight, self.ring_frames, self.tx_budget);
+        for one in all.iter_mut() {
+            kick(&mut one.tx, one.in_flight, one.ring_frames, one.tx_budget);
+        }
         let events = if for_frame { PollFlags::POLLIN } else { PollFlags::empty() };
+        let mut polled: Vec<PollFd<'_>> = all.iter().map(|one| PollFd::new(fd(&one.rx), events)).collect();
         // A signal or an error ends the wait early, and then there is nothing to receive.
-        let _ = ppoll(&mut [PollFd::new(fd(&self.rx), events)], Some(TimeSpec::from_duration(timeout)), None);
+        let _ = ppoll(&mut polled, Some(TimeSpec::from_duration(timeout)), None);
     }
 
     /// Moves frames that were sent from the completion ring back to `free`.

@@ -1,0 +1,99 @@
+//! `bench flood-defence`: what is left for legitimate clients while others flood the same queue.
+
+use anyhow::Context as _;
+
+use super::{
+    Bench, Output,
+    sheet::{Shape, Sheet},
+    stage::{SPOOFED, Stage, Subject},
+};
+use crate::{lab::Side, setup};
+
+const SUBJECTS: [Subject; 6] =
+    [Subject::Xdp, Subject::KnotXdp, Subject::Socket, Subject::KnotSocket, Subject::Nsd, Subject::Bind];
+/// Legitimate queries a second.
+const LEGITIMATE: f64 = 50_000.0;
+/// Of what the server can do, the flood has this share.
+const FLOOD: f64 = 0.8;
+
+/// A kind of flood: its name, the flag of its share, and what of the legitimate queries should be answered.
+const FLOODS: [(&str, &str, Option<f64>); 3] = [
+    ("garbage", "--malformed", Some(0.99)),
+    ("random subdomains", "--random", Some(0.95)),
+    ("spoofed prefix, rate limited", "--spoofed", None),
+];
+
+/// Measures.
+pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
+    let stage = bench.stage()?;
+    route(stage)?;
+    let mut peak = Sheet::new("Peak rate for queries of that kind", "queries/s", Shape::Bars);
+    let mut share = Sheet::new("Legitimate queries that were answered during the flood", "%", Shape::Bars);
+    let (search, seconds) = (bench.search(0.5), bench.seconds(3.0, 0.4));
+    let search: Vec<&str> = search.iter().map(String::as_str).collect();
+    let subjects: Vec<(usize, usize)> =
+        (0..FLOODS.len()).flat_map(|flood| (0..SUBJECTS.len()).map(move |subject| (flood, subject))).collect();
+    bench.rounds(&subjects, "floods", |(flood, subject)| {
+        let (name, flag, _) = FLOODS[flood];
+        let subject = SUBJECTS[subject];
+        // It has no list of clients without a limit.
+        let limited = flag == "--spoofed";
+        if limited && subject == Subject::Nsd {
+            return Ok(());
+        }
+        let prefix: &[&str] = if limited { &["--spoof-prefix", SPOOFED] } else { &[] };
+        // Garbage need not be answered: what can be done of it shows in what else is.
+        let kind = if flag == "--malformed" { "0.9" } else { "1" };
+        let running = stage.start(subject, &[], false)?;
+        let asked = stage.ask(&running, &[&[flag, kind], &search[..], prefix].concat())?;
+        let rate = asked.figure("/sent_per_s");
+        peak.add(subject.name(), name, rate);
+        let running = if limited {
+            drop(running);
+            stage.start(subject, &[], true)?
+        } else {
+            running
+        };
+        let all = LEGITIMATE + FLOOD * rate;
+        let kind = format!("{:.4}", 1.0 - LEGITIMATE / all);
+        let load = [flag, &kind, "--rate", &format!("{all:.0}"), "--for", &seconds];
+        let asked = stage.ask(&running, &[&load[..], prefix].concat())?;
+        let kinds = asked.report["kinds"].as_array().context("the generator tells kinds apart")?;
+        let plain = kinds.iter().find(|kind| kind["kind"] == "plain").context("some queries are legitimate")?;
+        let (sent, answered) = (plain["sent"].as_f64().unwrap_or(0.0), plain["answered"].as_f64().unwrap_or(0.0));
+        share.add(subject.name(), name, 100.0 * answered / sent.max(1.0));
+        Ok(())
+    })?;
+    let mut says = Vec::new();
+    for (name, _, bound) in FLOODS {
+        for subject in SUBJECTS {
+            if let (Some(share), Some(rate)) = (share.median(subject.name(), name), peak.median(subject.name(), name)) {
+                let verdict = match bound.filter(|_| subject == Subject::Xdp) {
+                    Some(bound) if share >= 100.0 * bound => format!(" (wanted at least {:.0} %: met)", 100.0 * bound),
+                    Some(bound) => format!(" (wanted at least {:.0} %: **missed**)", 100.0 * bound),
+                    None => String::new(),
+                };
+                says.push(format!(
+                    "{}, {name}: {share:.2} % of {LEGITIMATE:.0}/s answered beside a flood of {:.0}/s{verdict}",
+                    subject.name(),
+                    FLOOD * rate
+                ));
+            }
+        }
+    }
+    Ok(Output {
+        about: "A legitimate client asks 50,000 queries a second; on the same queue arrives a flood of 0.8 of what that server can take of its kind: names that do not exist, each another \
+                one; malformed messages; queries from a spoofed /24, with a limit of 200 answers a second for each network, from which the legitimate client is exempt (NSD has no such \
+                exemption). Both are sent by one thread, evenly mixed."
+            .to_owned(),
+        sheets: vec![share, peak],
+        says,
+    })
+}
+
+/// Replies to spoofed sources have a way back, as they would by a default route.
+fn route(stage: &Stage) -> anyhow::Result<()> {
+    let mut route = stage.lab.command(Side::Server, "ip");
+    route.args(["route", "replace", SPOOFED, "via", &stage.lab.client.v4.to_string()]);
+    setup::output(&mut route).map(drop)
+}

@@ -1,0 +1,192 @@
+//! `bench peers`: how many answers a second each server gives, what one costs, and whether clients that we did not write see the same.
+
+use std::{process::Command, time::Duration};
+
+use anyhow::Context as _;
+
+use super::{
+    Bench, Output, cpu,
+    sheet::{Bound, Shape, Sheet},
+    stage::{Running, Subject, nanoseconds},
+};
+use crate::{lab::Side, setup};
+
+const XDP: [Subject; 2] = [Subject::Xdp, Subject::KnotXdp];
+const SOCKETS: [Subject; 4] = [Subject::Socket, Subject::KnotSocket, Subject::Nsd, Subject::Bind];
+const LIMITS: [Subject; 2] = [Subject::Echo, Subject::Reflector];
+
+/// At which all can be asked, and at which only those by XDP can.
+const LOW: u32 = 60_000;
+const HIGH: u32 = 600_000;
+/// Of the peak of Knot's XDP mode, where that is less than `HIGH`: a rate that nobody is late at.
+const CALM: f64 = 0.75;
+
+const PEAK: &str = "peak";
+const MOST: &str = "most answered";
+
+/// Measures.
+pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
+    let stage = bench.stage()?;
+    let mut peak = Sheet::new("Peak rate", "answers/s", Shape::Bars);
+    let all: Vec<Subject> = XDP.into_iter().chain(SOCKETS).chain(LIMITS).collect();
+    let search = bench.search(0.6);
+    let search: Vec<&str> = search.iter().map(String::as_str).collect();
+    bench.rounds(&all, "peak", |subject| {
+        let running = stage.start(subject, &[], false)?;
+        let asked = stage.ask(&running, &search)?;
+        peak.add(subject.name(), PEAK, asked.figure("/peak/answered_per_s"));
+        peak.add(subject.name(), MOST, asked.figure("/peak/most_answered_per_s"));
+        Ok(())
+    })?;
+
+    let knot = peak.median(Subject::KnotXdp.name(), PEAK).context("Knot has a peak")?;
+    let calm = (CALM * knot).min(f64::from(HIGH)).round();
+    let mut cost = Sheet::new("CPU time of the server", "ns an answer", Shape::Bars);
+    let mut whole = Sheet::new("CPU time of the whole machine", "ns an answer", Shape::Bars);
+    let mut split = Sheet::new("Where the server's time goes, at a calm rate", "% in user mode", Shape::Table);
+    let seconds = bench.seconds(5.0, 0.5);
+    let mut modes = std::collections::BTreeMap::<&str, (f64, f64)>::new();
+    let by_xdp = [Subject::Xdp, Subject::KnotXdp, Subject::Echo];
+    let (low, high, calm) = (f64::from(LOW), f64::from(HIGH), calm);
+    for (rate, subjects) in [(low, &all[..7]), (calm, &by_xdp[..]), (high, &by_xdp[..])] {
+        let column = format!("{rate:.0}/s");
+        bench.rounds(subjects, &format!("cost at {column}"), |subject| {
+            let running = stage.start(subject, &[], false)?;
+            let asked = stage.ask(&running, &["--rate", &format!("{rate}"), "--for", &seconds])?;
+            cost.add(subject.name(), &column, asked.server_ns());
+            let machine = asked.server + asked.client + asked.deferred;
+            whole.add(subject.name(), &column, nanoseconds(machine) / asked.answered());
+            let mode = modes.entry(subject.name()).or_default();
+            if rate == calm {
+                (mode.0, mode.1) = (mode.0 + asked.split.0, mode.1 + asked.split.1);
+            }
+            Ok(())
+        })?;
+    }
+    for (name, (user, system)) in modes.into_iter().filter(|(_, (user, system))| user + system > 0.0) {
+        split.add(name, "user", 100.0 * user / (user + system));
+        split.add(name, "seconds measured", user + system);
+    }
+    let (by_gun, gun_cost) = guns(bench, &all, calm)?;
+
+    let high = format!("{HIGH}/s");
+    let calm = format!("{calm:.0}/s");
+    let [xdp, knot, echo] = by_xdp.map(Subject::name);
+    let best = SOCKETS
+        .into_iter()
+        .map(Subject::name)
+        .max_by(|one, other| peak.median(one, PEAK).unwrap_or(0.0).total_cmp(&peak.median(other, PEAK).unwrap_or(0.0)));
+    let mut says = Vec::new();
+    let mut say = |sheet: &Sheet, column: &str, one: &str, other: &str, bound: Bound| {
+        says.extend(sheet.compare(column, one, other).map(|ratio| ratio.says(Some(bound))));
+    };
+    say(&peak, PEAK, xdp, knot, Bound::AtLeast(1.2));
+    say(&peak, PEAK, xdp, best.context("there are socket servers")?, Bound::AtLeast(2.0));
+    say(&peak, PEAK, xdp, Subject::Reflector.name(), Bound::AtLeast(0.6));
+    say(&peak, PEAK, xdp, echo, Bound::AtLeast(0.0));
+    say(&peak, PEAK, Subject::Socket.name(), Subject::KnotSocket.name(), Bound::AtLeast(1.0));
+    for column in [&calm, &high] {
+        say(&cost, column, xdp, knot, Bound::AtMost(0.8));
+        say(&cost, column, xdp, echo, Bound::AtMost(1.15));
+    }
+    say(&gun_cost, &calm, xdp, knot, Bound::AtMost(0.8));
+    for column in by_gun.columns() {
+        say(&by_gun, column, xdp, knot, Bound::AtLeast(1.0));
+    }
+    for column in [&calm, &high] {
+        if let (Some(dns), Some(echo)) = (cost.median(xdp, column), cost.median(echo, column)) {
+            let verdict = if dns - echo <= 120.0 { "met" } else { "**missed**" };
+            says.push(format!(
+                "DNS alone, which is our server less its echo, {column}: {:.0} ns (wanted at most 120: {verdict})",
+                dns - echo
+            ));
+        }
+    }
+    Ok(Output {
+        about: format!(
+            "Each server in turn answers {} names of a small zone on one queue of a veth pair. The peak is the highest rate at which no more than 1 % of the \
+             queries is lost, each rate tried three times before it is called too high. The cost is the CPU time of all of the server's threads, to the \
+             nanosecond (schedstat), at a fixed rate; on veth the receiving of the server's end is the client's work and not in it, but it is in the whole \
+             machine's. Echo is our path without DNS; the reflector sends each query back from within the driver and has no process.",
+            1003
+        ),
+        sheets: vec![peak, cost, whole, split, by_gun, gun_cost],
+        says,
+    })
+}
+
+/// What kxdpgun and dnsperf see: answers a second, and the server's CPU time for one.
+fn guns(bench: &Bench<'_>, subjects: &[Subject], calm: f64) -> anyhow::Result<(Sheet, Sheet)> {
+    let stage = bench.stage()?;
+    let mut peak = Sheet::new("By other clients", "answers/s", Shape::Bars);
+    let mut cost = Sheet::new("CPU time of the server, asked by kxdpgun", "ns an answer", Shape::Bars);
+    let seconds = bench.whole_seconds(2, 1);
+    let rates: &[f64] = if bench.quick { &[calm] } else { &[calm, 400_000.0, 600_000.0, 800_000.0] };
+    bench.rounds(&subjects[..6], "kxdpgun and dnsperf", |subject| {
+        let running = stage.start(subject, &[], false)?;
+        let by_xdp = XDP.contains(&subject);
+        let mut best = 0.0_f64;
+        for rate in rates.iter().filter(|rate| by_xdp || **rate < 500_000.0) {
+            let before = time(&running);
+            let mut gun = stage.lab.command(Side::Client, "kxdpgun");
+            gun.args(["-t", &seconds, "-Q", &format!("{rate:.0}"), "-b", "32", "-F", "1", "-i"]).arg(stage.queries());
+            gun.args(["-I", stage.lab.client.interface, "-p", "53", &stage.lab.server.v4.to_string()]);
+            let said = said(&mut gun)?;
+            let replies = replies(&said).with_context(|| format!("kxdpgun says nothing of replies:\n{said}"))?;
+            best = best.max(replies.per_s);
+            if *rate == calm && by_xdp {
+                cost.add(
+                    subject.name(),
+                    &format!("{calm:.0}/s"),
+                    nanoseconds(time(&running).saturating_sub(before)) / replies.count,
+                );
+            }
+            // It leaves its program behind.
+            let mut off = stage.lab.command(Side::Client, "ip");
+            let _ = off.args(["link", "set", "dev", stage.lab.client.interface, "xdp", "off"]).status();
+        }
+        peak.add(subject.name(), "kxdpgun", best);
+        let mut perf = stage.lab.command(Side::Client, "dnsperf");
+        perf.args(["-s", &stage.lab.server.v4.to_string(), "-l", &seconds, "-c", "16", "-q", "500", "-d"])
+            .arg(stage.queries());
+        let said = said(&mut perf)?;
+        let rate = said.lines().find_map(|line| line.trim().strip_prefix("Queries per second:")?.trim().parse().ok());
+        peak.add(subject.name(), "dnsperf", rate.with_context(|| format!("dnsperf says no rate:\n{said}"))?);
+        Ok(())
+    })?;
+    Ok((peak, cost))
+}
+
+fn time(running: &Running<'_>) -> Duration {
+    running.pid().map_or(Duration::ZERO, cpu::time)
+}
+
+fn said(command: &mut Command) -> anyhow::Result<String> {
+    let output = command.output().with_context(|| format!("starting `{}`", setup::shown(command)))?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr))
+}
+
+struct Replies {
+    count: f64,
+    per_s: f64,
+}
+
+/// From the line `total replies:     1199999 (599999 pps) (99 %)`.
+fn replies(said: &str) -> Option<Replies> {
+    let line = said.lines().find_map(|line| line.trim().strip_prefix("total replies:"))?;
+    let mut numbers = line.split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse::<f64>().ok());
+    Some(Replies { count: numbers.next()?, per_s: numbers.next()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_kxdpgun_says_is_read() {
+        let said = "thread#00: sent 12\ntotal queries:     1200000 (600000 pps)\ntotal replies:     1199999 (599999 pps) (99 %)\n";
+        let replies = replies(said).unwrap();
+        assert_eq!((replies.count, replies.per_s), (1_199_999.0, 599_999.0));
+        assert!(super::replies("nothing").is_none());
+    }
+}

@@ -1,0 +1,40 @@
+//! `bench respond`: instructions that an answer takes, counted by callgrind.
+//!
+//! Instructions, not time: the same in every run and on every machine of the kind, so that a change of a few is seen.
+
+use std::process::Command;
+
+use anyhow::ensure;
+
+use super::{
+    ANSWERS, Bench, KINDS, LOOP, Output, instructions,
+    sheet::{Shape, Sheet},
+};
+use crate::setup;
+
+/// Counts.
+pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
+    let respond = bench.respond()?;
+    let kinds = if bench.quick { &KINDS[1..2] } else { &KINDS[..] };
+    let mut sheet = Sheet::new("Instructions of an answer", "instructions", Shape::Bars);
+    // Each run has a hash key of its own, and under one in some dozens a name of the zone is in the way of another.
+    bench.rounds(kinds, "instructions", |kind| {
+        let none = instructions(respond, &[LOOP, kind, ANSWERS])?;
+        let all = instructions(respond, &[kind, ANSWERS])?;
+        ensure!(all >= none, "{kind}: {ANSWERS} answers took fewer instructions than none");
+        sheet.add(kind, "instructions", ((all - none) / 1000) as f64);
+        Ok(())
+    })?;
+    let says = match bench.quick {
+        true => Vec::new(),
+        false => vec![setup::output(Command::new(respond).arg("threads"))?.trim().to_owned()],
+    };
+    Ok(Output {
+        about: "What the answer engine executes, from the query's first byte to the reply's last: no packet, no system call. The loop around it is not counted. The \
+                last two are the worst there is: QNAMEs of 121 and 127 labels, in a zone that has a name of 120 labels, so that every name above them must be \
+                hashed."
+            .to_owned(),
+        sheets: vec![sheet],
+        says,
+    })
+}
