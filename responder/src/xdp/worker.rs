@@ -39,6 +39,8 @@ const IDLE_IN_FLIGHT: Duration = Duration::from_millis(20);
 const NAP: Duration = Duration::from_micros(20);
 /// It naps where at least so many frames are to be expected meanwhile.
 const NAP_FRAMES: u32 = 4;
+/// The least time over which that is judged.
+const PULSE: Duration = Duration::from_micros(500);
 /// How long a worker that is to end goes on with what it has received and what is on its way.
 const END_WITHIN: Duration = Duration::from_millis(100);
 /// A frame may be on its way into the socket while the XSKMAP slot is cleared.
@@ -259,21 +261,27 @@ fn run(interface: &str, mut socket: Socket, mut handler: Handler, observed: &Obs
     }
 }
 
-/// How fast frames come in, from one moment of idleness to the next: the clock is read only when there is time.
+/// How fast frames come in, as of the last moments of idleness: the clock is read only when there is time.
 struct Pulse {
     since: Instant,
     frames: u32,
+    fast: bool,
 }
 
 impl Pulse {
     fn start() -> Self {
-        Self { since: Instant::now(), frames: 0 }
+        Self { since: Instant::now(), frames: 0, fast: false }
     }
 
-    /// Whether enough frames to be worth it will come during a nap, if they go on coming as they did. Begins anew.
+    /// Whether enough frames to be worth it will come during a nap, if they go on coming as they did. A burst is not enough.
     fn is_fast(&mut self) -> bool {
-        let before = std::mem::replace(self, Self::start());
-        NAP.saturating_mul(before.frames) >= NAP_FRAMES * (self.since - before.since)
+        let now = Instant::now();
+        let elapsed = now - self.since;
+        if elapsed >= PULSE {
+            let fast = NAP.saturating_mul(self.frames) >= NAP_FRAMES * elapsed;
+            *self = Self { since: now, frames: 0, fast };
+        }
+        self.fast
     }
 }
 
