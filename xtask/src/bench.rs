@@ -137,7 +137,7 @@ impl Bench<'_> {
     /// Flags of a search for the peak with trials of this length.
     fn search(&self, usual: f64) -> [String; 5] {
         let [length, within] =
-            if self.quick { ["0.2".to_owned(), "0.5".to_owned()] } else { [usual.to_string(), "0.04".to_owned()] };
+            if self.quick { ["0.1".to_owned(), "1".to_owned()] } else { [usual.to_string(), "0.05".to_owned()] };
         ["--find-peak".to_owned(), "--for".to_owned(), length, "--peak-within".to_owned(), within]
     }
 

@@ -1,4 +1,4 @@
-//! The highest rate at which little is lost: doubled until it is too high, then halved in between.
+//! The highest rate at which little is lost: doubled until it is too high, then looked for near what was answered of too much, and in between.
 
 use std::time::Duration;
 
@@ -8,13 +8,15 @@ use serde::Serialize;
 use super::{Flood, Outcome, pace::Load};
 
 /// Where it begins.
-const FIRST_RATE: f64 = 50_000.0;
+const FIRST_RATE: f64 = 100_000.0;
 /// So often a rate is tried that is too high.
 const TRIES: usize = 3;
+/// Of what was answered at a rate that is too high, so much is tried next.
+const ANSWERABLE: f64 = 0.99;
 /// Trials at most.
 const TRIALS_MAX: usize = 24;
 /// After a trial replies are waited for this long; what comes later was not answered at that rate.
-const DRAIN: Duration = Duration::from_millis(200);
+const DRAIN: Duration = Duration::from_millis(100);
 
 /// One trial.
 #[derive(Clone, Debug, Serialize)]
@@ -61,6 +63,7 @@ pub fn find(
     mut tell: impl FnMut(&Trial),
 ) -> Result<Peak> {
     let (mut good, mut bad, mut rate) = (0.0, f64::INFINITY, FIRST_RATE);
+    let mut step = within;
     let mut peak = Peak { trials: Vec::new(), best: None, limited_by_generator: false };
     while peak.trials.len() < TRIALS_MAX
         && bad / f64::max(good, 1.0) > 1.0 + within
@@ -83,12 +86,18 @@ pub fn find(
             peak.best = Some(outcome);
         }
         peak.limited_by_generator |= !trial.as_offered;
+        let middle = |good: f64, bad: f64| (good + bad) / 2.0;
         if trial.good && trial.as_offered {
             good = rate;
+            rate = if bad.is_infinite() { 2.0 * rate } else { (good * (1.0 + step)).min(middle(good, bad)) };
+            step = if bad.is_infinite() { within } else { 2.0 * step };
         } else {
             bad = rate;
+            // Of too much a server answers about what it can.
+            let guess = ANSWERABLE * trial.answered_per_s;
+            rate = if guess > good * (1.0 + within) && guess < bad / (1.0 + within) { guess } else { middle(good, bad) };
+            step = within;
         }
-        rate = if bad.is_infinite() { 2.0 * rate } else { (good + bad) / 2.0 };
         peak.trials.push(trial);
     }
     Ok(peak)

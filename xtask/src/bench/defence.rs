@@ -29,10 +29,11 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
     route(stage)?;
     let mut peak = Sheet::new("Peak rate for queries of that kind", "queries/s", Shape::Bars);
     let mut share = Sheet::new("Legitimate queries that were answered during the flood", "%", Shape::Bars);
-    let (search, seconds) = (bench.search(0.5), bench.seconds(3.0, 0.4));
+    let (search, seconds) = (bench.search(0.3), bench.seconds(2.0, 0.4));
     let search: Vec<&str> = search.iter().map(String::as_str).collect();
+    let among = if bench.quick { 2 } else { SUBJECTS.len() };
     let subjects: Vec<(usize, usize)> =
-        (0..FLOODS.len()).flat_map(|flood| (0..SUBJECTS.len()).map(move |subject| (flood, subject))).collect();
+        (0..FLOODS.len()).flat_map(|flood| (0..among).map(move |subject| (flood, subject))).collect();
     bench.rounds(&subjects, "floods", |(flood, subject)| {
         let (name, flag, _) = FLOODS[flood];
         let subject = SUBJECTS[subject];
@@ -45,9 +46,14 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
         // Garbage need not be answered: what can be done of it shows in what else is.
         let kind = if flag == "--malformed" { "0.9" } else { "1" };
         let running = stage.start(subject, &[], false)?;
-        let asked = stage.ask(&running, &[&[flag, kind], &search[..], prefix].concat())?;
-        let rate = asked.figure("/sent_per_s");
-        peak.add(subject.name(), name, rate);
+        // Searched for once: what it gives is a load, not a result.
+        let rate = match peak.median(subject.name(), name) {
+            Some(rate) => rate,
+            None => stage.ask(&running, &[&[flag, kind], &search[..], prefix].concat())?.figure("/sent_per_s"),
+        };
+        if peak.get(subject.name(), name).is_none() {
+            peak.add(subject.name(), name, rate);
+        }
         let running = if limited {
             drop(running);
             stage.start(subject, &[], true)?

@@ -16,7 +16,7 @@ const QUANTILES: [(&str, &str); 4] = [("p50", "p50"), ("p90", "p90"), ("p99", "p
 pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
     let stage = bench.stage()?;
     let mut peak = Sheet::new("Peak rate, for the shares below", "answers/s", Shape::Table);
-    let search = bench.search(0.6);
+    let search = bench.search(0.3);
     let search: Vec<&str> = search.iter().map(String::as_str).collect();
     bench.rounds(&SUBJECTS, "peak", |subject| {
         let running = stage.start(subject, &[], false)?;
@@ -26,7 +26,7 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
     })?;
     let line = || Shape::Lines { x: "% of the server's own peak".to_owned(), log: false };
     let mut sheets = QUANTILES.map(|(name, _)| Sheet::new(&format!("Latency, {name}"), "us", line()));
-    let seconds = bench.seconds(2.0, 0.3);
+    let seconds = bench.seconds(1.5, 0.3);
     let ask = |subject: Subject, rate: f64, column: &str, sheets: &mut [Sheet]| -> anyhow::Result<()> {
         let running = stage.start(subject, &[], false)?;
         let asked = stage.ask(&running, &["--rate", &format!("{rate:.0}"), "--for", &seconds])?;

@@ -21,7 +21,7 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
     let mut switches = Sheet::new("Context switches at the peak", "per 1,000 answers", Shape::Bars);
     let mut drops =
         Sheet::new("Datagrams dropped by full sockets while the peak was searched for", "datagrams", Shape::Table);
-    let search = bench.search(0.6);
+    let search = bench.search(0.3);
     let search: Vec<&str> = search.iter().map(String::as_str).collect();
     let queries = stage.queries().to_string_lossy();
     let subjects: Vec<(usize, usize)> =

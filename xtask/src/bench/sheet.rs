@@ -169,6 +169,8 @@ impl Ratio {
     #[must_use]
     pub fn says(&self, bound: Option<Bound>) -> String {
         let verdict = match bound {
+            // Which of two is better must be seen in the runs.
+            Some(bound) if bound.is_order() && !self.differs => format!(" (wanted {bound})"),
             Some(bound) if bound.holds(self.value) => format!(" (wanted {bound}: met)"),
             Some(bound) => format!(" (wanted {bound}: **missed**)"),
             None => String::new(),
@@ -188,6 +190,11 @@ pub enum Bound {
 }
 
 impl Bound {
+    /// It asks which of two is more.
+    fn is_order(self) -> bool {
+        matches!(self, Self::AtLeast(bound) | Self::AtMost(bound) if bound == 1.0)
+    }
+
     /// Whether a figure keeps it.
     #[must_use]
     pub fn holds(self, value: f64) -> bool {
