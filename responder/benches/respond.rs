@@ -187,7 +187,9 @@ fn sharing(zones: &Zones, layout: Layout, length: Duration) -> f64 {
                             counted.iter().for_each(|counter| add(counter, 1));
                         }),
                         Layout::Shared => ask_and::<true>(zones, KINDS[1], PART, || {
-                            counted.iter().for_each(|counter| drop(counter.fetch_add(1, Relaxed)));
+                            for counter in counted {
+                                counter.fetch_add(1, Relaxed);
+                            }
                         }),
                     }
                     parts.fetch_add(1, Relaxed);

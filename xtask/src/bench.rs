@@ -6,6 +6,7 @@
 
 pub mod cpu;
 mod defence;
+mod knot;
 mod latency;
 mod peers;
 pub mod plot;
@@ -279,6 +280,7 @@ fn machine() -> BTreeMap<String, String> {
     put("NSD", first_line("nsd", "-v"));
     put("BIND", first_line("named", "-v"));
     put("kxdpgun", first_line("kxdpgun", "--version"));
+    put("changed", knot::is_refused().then(|| knot::SAYS.to_owned()));
     all
 }
 

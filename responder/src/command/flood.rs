@@ -240,6 +240,7 @@ fn open(flags: &cli::Flood, target: &Target, questions: Vec<Question>) -> Result
         threads,
         flows: flows * groups,
         queries: shared.questions.len(),
+        no_replies: deaf,
     };
     Ok((Flood::new(io, shared, threads, deaf, stop), setting))
 }

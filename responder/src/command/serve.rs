@@ -89,7 +89,7 @@ fn load(config: &Config) -> Result<(Service, Option<Published>, Contents)> {
         ServiceKind::Dns => {}
     }
     let started = Instant::now();
-    tracing::info!("loading {} zones", config.zones.len());
+    tracing::info!("loading zones: {}", config.zones.len());
     let (contents, zones) = Contents::load(&config.zones)?;
     let elapsed_s = started.elapsed().as_secs_f64();
     let summary = zones.summary();

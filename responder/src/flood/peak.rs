@@ -95,7 +95,8 @@ pub fn find(
             bad = rate;
             // Of too much a server answers about what it can.
             let guess = ANSWERABLE * trial.answered_per_s;
-            rate = if guess > good * (1.0 + within) && guess < bad / (1.0 + within) { guess } else { middle(good, bad) };
+            rate =
+                if guess > good * (1.0 + within) && guess < bad / (1.0 + within) { guess } else { middle(good, bad) };
             step = within;
         }
         peak.trials.push(trial);

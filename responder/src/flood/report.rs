@@ -29,6 +29,8 @@ pub struct Setting {
     pub flows: usize,
     /// Different queries.
     pub queries: usize,
+    /// Replies were not looked at (`--no-replies`).
+    pub no_replies: bool,
 }
 
 /// What became of the queries.
@@ -50,10 +52,10 @@ pub struct Report {
     pub answered: u64,
     /// Answers a second.
     pub answered_per_s: f64,
-    /// Queries without one, malformed ones apart.
-    pub lost: u64,
-    /// Share of those that must be answered that was not, or too late.
-    pub loss: f64,
+    /// Queries without one, malformed ones apart; absent where replies are not looked at.
+    pub lost: Option<u64>,
+    /// Share of those that must be answered that was not, or too late; absent where replies are not looked at.
+    pub loss: Option<f64>,
     /// Replies too late.
     pub late: u64,
     /// More replies to a query that had one.
@@ -124,6 +126,7 @@ impl Report {
     #[must_use]
     pub fn new(setting: Setting, outcome: &Outcome) -> Self {
         let tally = &outcome.tally;
+        let looked = !setting.no_replies;
         let (wanted_per_s, window) = match outcome.load {
             Load::Rate(rate) => (Some(rate), None),
             Load::Window(window) => (None, Some(window)),
@@ -145,8 +148,8 @@ impl Report {
             sent_per_s: outcome.sent_per_s(),
             answered: tally.all_answered(),
             answered_per_s: outcome.answered_per_s(),
-            lost: tally.lost(),
-            loss: tally.loss(),
+            lost: looked.then(|| tally.lost()),
+            loss: looked.then(|| tally.loss()),
             late: tally.late,
             duplicate: tally.duplicate,
             wrong: tally.wrong,
@@ -184,7 +187,6 @@ impl Report {
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        let is_silent = self.unseen > 0 || self.answered == 0 && self.rcodes.is_empty();
         let sent = match (self.wanted_per_s, self.window) {
             (Some(wanted), _) => format!("{}/s of {}/s", whole(self.sent_per_s), whole(wanted)),
             (_, Some(window)) => format!("{}/s, {window} at a time", whole(self.sent_per_s)),
@@ -202,9 +204,9 @@ impl Report {
                 &format!("{}/s, not looked at", whole(self.unseen as f64 / self.seconds)),
             )?;
         }
-        if !is_silent || self.lost > 0 && self.unseen == 0 {
+        if let (Some(lost), Some(loss)) = (self.lost, self.loss) {
             line(out, "answered", self.answered, &format!("{}/s", whole(self.answered_per_s)))?;
-            line(out, "lost", self.lost, &format!("{:.3} %", 100.0 * self.loss))?;
+            line(out, "lost", lost, &format!("{:.3} %", 100.0 * loss))?;
         }
         for (name, count) in [
             ("late", self.late),
@@ -223,7 +225,8 @@ impl Report {
         if self.kinds.len() > 1 {
             for kind in &self.kinds {
                 let share = 100.0 * kind.answered as f64 / kind.sent.max(1) as f64;
-                line(out, kind.kind.name(), kind.sent, &format!("{share:.2} % answered"))?;
+                let answered = if self.setting.no_replies { String::new() } else { format!("{share:.2} % answered") };
+                line(out, kind.kind.name(), kind.sent, &answered)?;
             }
         }
         for (name, quantiles) in [("latency", &self.latency_us), ("of it ours", &self.own_lag_us)] {
@@ -242,7 +245,7 @@ impl Report {
                 "{:<16} {}/s with {:.3} % lost; {}/s at most, whatever was lost{}",
                 "peak",
                 whole(peak.answered_per_s),
-                100.0 * self.loss,
+                100.0 * self.loss.unwrap_or_default(),
                 whole(peak.most_answered_per_s),
                 if peak.limited_by_generator { "; the generator could send no more" } else { "" }
             )?;

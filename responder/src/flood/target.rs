@@ -114,10 +114,10 @@ impl Target {
                     return Ok(mac);
                 }
                 if Instant::now() >= until {
-                    let (protocol, host) = if self.next_hop.is_ipv4() { ("ARP", "arp") } else { ("ND", "nd") };
+                    let protocol = if self.next_hop.is_ipv4() { "ARP" } else { "ND" };
                     bail!(
                         "no {protocol} answer from {} on {} within {} s, so that no packet can be sent to {}: is it up and in this network? \
-                         `ip neigh show dev {}` has what the kernel knows ({host})",
+                         `ip neigh show dev {}` has what the kernel knows",
                         self.next_hop,
                         self.interface.name,
                         NEIGHBOUR_WITHIN.as_secs(),

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use super::{
     Bench, Output, cpu,
-    sheet::{Bound, Shape, Sheet},
+    sheet::{Bound, Shape, Sheet, number},
     stage::{Running, Subject, nanoseconds},
 };
 use crate::{lab::Side, setup};
@@ -51,7 +51,7 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
     let (low, high) = (f64::from(LOW), f64::from(HIGH));
     let rates = [(calm, &by_xdp[..]), (low, &all[..7]), (high, &by_xdp[..])];
     for (rate, subjects) in if bench.quick { &rates[..1] } else { &rates[..] } {
-        let column = format!("{rate:.0}/s");
+        let column = per_s(*rate);
         bench.rounds(subjects, &format!("cost at {column}"), |subject| {
             let running = stage.start(subject, &[], false)?;
             let seconds = if *rate == calm { &at_calm } else { &seconds };
@@ -72,8 +72,8 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
     }
     let (by_gun, gun_cost) = guns(bench, &all, calm)?;
 
-    let high = format!("{HIGH}/s");
-    let calm = format!("{calm:.0}/s");
+    let high = per_s(f64::from(HIGH));
+    let calm = per_s(calm);
     let [xdp, knot, echo] = by_xdp.map(Subject::name);
     let best = SOCKETS
         .into_iter()
@@ -105,13 +105,11 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
         }
     }
     Ok(Output {
-        about: format!(
-            "Each server in turn answers {} names of a small zone on one queue of a veth pair. The peak is the highest rate at which no more than 1 % of the \
+        about: "Each server in turn answers 1,003 questions of a small zone on one queue of a veth pair. The peak is the highest rate at which no more than 1 % of the \
              queries is lost, each rate tried three times before it is called too high. The cost is the CPU time of all of the server's threads, to the \
              nanosecond (schedstat), at a fixed rate; on veth the receiving of the server's end is the client's work and not in it, but it is in the whole \
-             machine's. Echo is our path without DNS; the reflector sends each query back from within the driver and has no process.",
-            1003
-        ),
+             machine's. Echo is our path without DNS; the reflector sends each query back from within the driver and has no process."
+            .to_owned(),
         sheets: vec![peak, cost, whole, split, by_gun, gun_cost],
         says,
     })
@@ -131,7 +129,7 @@ fn guns(bench: &Bench<'_>, subjects: &[Subject], calm: f64) -> anyhow::Result<(S
         let mut best = 0.0_f64;
         for rate in rates.iter().filter(|rate| by_xdp || **rate < 500_000.0) {
             let before = time(&running);
-            let mut gun = stage.lab.command(Side::Client, "kxdpgun");
+            let mut gun = stage.knot(Side::Client, "kxdpgun");
             gun.args(["-t", &seconds, "-Q", &format!("{rate:.0}"), "-b", "32", "-F", "1", "-i"]).arg(stage.queries());
             gun.args(["-I", stage.lab.client.interface, "-p", "53", &stage.lab.server.v4.to_string()]);
             let said = said(&mut gun)?;
@@ -140,7 +138,7 @@ fn guns(bench: &Bench<'_>, subjects: &[Subject], calm: f64) -> anyhow::Result<(S
             if *rate == calm && by_xdp {
                 cost.add(
                     subject.name(),
-                    &format!("{calm:.0}/s"),
+                    &per_s(calm),
                     nanoseconds(time(&running).saturating_sub(before)) / replies.count,
                 );
             }
@@ -158,6 +156,11 @@ fn guns(bench: &Bench<'_>, subjects: &[Subject], calm: f64) -> anyhow::Result<(S
         Ok(())
     })?;
     Ok((peak, cost))
+}
+
+/// The name of the column of a rate.
+fn per_s(rate: f64) -> String {
+    format!("{}/s", number(rate))
 }
 
 fn time(running: &Running<'_>) -> Duration {

@@ -22,7 +22,7 @@ use nix::{
 };
 use serde_json::Value;
 
-use super::cpu;
+use super::{cpu, knot as refused};
 use crate::{
     conformance::servers::{Serving, ZoneFile, bind, knot, nsd, own_named},
     lab::{Lab, Options, Side},
@@ -100,6 +100,8 @@ pub struct Stage {
     responder: PathBuf,
     zones: Vec<ZoneFile>,
     queries: PathBuf,
+    /// Where Knot's library is, if not where it was installed.
+    knot_library: Option<PathBuf>,
 }
 
 /// A server that runs. It ends when this is dropped.
@@ -173,7 +175,8 @@ impl Stage {
         let path = lab.directory.join("queries.txt");
         fs::write(&path, queries).with_context(|| format!("writing {}", path.display()))?;
         let zones = vec![ZoneFile { name: ZONE.to_owned(), path: file }];
-        Ok(Self { lab, responder: responder.to_owned(), zones, queries: path })
+        let knot_library = refused::library(&lab.directory)?;
+        Ok(Self { lab, responder: responder.to_owned(), zones, queries: path, knot_library })
     }
 
     /// Starts a server, with more flags where it is ours, and waits until it is ready. With `limited` it limits the rate of answers.
@@ -234,7 +237,7 @@ impl Stage {
                     );
                 }
                 write(text)?;
-                let mut command = self.lab.command(Side::Server, "knotd");
+                let mut command = self.knot(Side::Server, "knotd");
                 command.arg("-c").arg(&path);
                 command
             }
@@ -283,6 +286,14 @@ impl Stage {
                 command
             }
         })
+    }
+
+    /// A command for a program of Knot's that loads its XDP program.
+    #[must_use]
+    pub fn knot(&self, side: Side, program: &str) -> Command {
+        let mut command = self.lab.command(side, program);
+        command.envs(self.knot_library.iter().map(|library| ("LD_LIBRARY_PATH", library)));
+        command
     }
 
     /// True once a query has an answer.
