@@ -38,6 +38,8 @@ const ZONE: &str = "example.com";
 const PORT: u16 = 53;
 /// Workers of servers that have sockets: one for each of the lab's CPUs.
 const WORKERS: usize = 2;
+/// The CPU of each queue's worker of ours: the one that Knot takes by itself, and not the generator's.
+const CPUS: &str = "0,1";
 /// Answers a second for one network and name, where the rate is limited.
 const RATE_LIMIT: u32 = 200;
 /// Where spoofed queries come from.
@@ -281,6 +283,9 @@ impl Stage {
                 };
                 if matches!(subject, Subject::Socket | Subject::EchoSocket) {
                     command.args(["--io", "socket"]);
+                }
+                if !flags.contains(&"--cpus") {
+                    command.args(["--cpus", CPUS]);
                 }
                 command.args(flags);
                 command
