@@ -173,10 +173,10 @@ fn sharing(zones: &Zones, layout: Layout, length: Duration) -> f64 {
     let (stop, parts) = (AtomicBool::new(false), AtomicU64::new(0));
     let start = Instant::now();
     thread::scope(|scope| {
-        for index in 0..2 {
+        for (padded, packed) in padded.iter().zip(&packed.0) {
             let counted = match layout {
-                Layout::Padded => &padded[index].0,
-                Layout::Packed => &packed.0[index],
+                Layout::Padded => &padded.0,
+                Layout::Packed => packed,
                 Layout::Shared => &shared.0,
             };
             let (stop, parts) = (&stop, &parts);

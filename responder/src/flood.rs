@@ -46,10 +46,17 @@ const TELL_EVERY: Duration = Duration::from_secs(1);
 /// The clock of one run must not outgrow its slots.
 pub const RUN_MAX: Duration = Duration::from_secs(3600);
 
+/// The low 16 bits: of a count the ID, and the number of a flow, of which there are fewer (`FLOWS_MAX`).
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "this is what it is for")]
+fn low_16(number: usize) -> u16 {
+    number as u16
+}
+
 /// By what it sends and receives.
 pub enum Io {
     /// AF_XDP.
-    Xdp(xdp::Io),
+    Xdp(Box<xdp::Io>),
     /// Kernel sockets.
     Socket(sockets::Io),
 }

@@ -222,7 +222,7 @@ fn open(flags: &cli::Flood, target: &Target, questions: Vec<Question>) -> Result
             if let Some(reason) = fallback {
                 eprintln!("warning: {reason}");
             }
-            (Opened::Xdp(io), "xdp", mode)
+            (Opened::Xdp(Box::new(io)), "xdp", mode)
         }
         Io::Socket => {
             ensure!(

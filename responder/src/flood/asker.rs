@@ -8,6 +8,7 @@ use std::{
 
 use super::{
     flights::{Flights, Landing},
+    low_16,
     pace::{Load, Pace},
     questions::{Kind, Question},
     tally::Tally,
@@ -194,8 +195,7 @@ impl<'a> Asker<'a> {
         let count = self.counts[flow];
         self.counts[flow] = count.wrapping_add(self.step);
         if self.deaf {
-            // There are at most 2^16.
-            return Departure { question, flow, id: (count & 0xffff) as u16 };
+            return Departure { question, flow, id: low_16(count) };
         }
         let id = self.flights.take_off(flow, count, question, due_ns);
         if let Load::Window(_) = self.load {

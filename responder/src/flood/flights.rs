@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::questions::QUESTIONS_MAX;
+use super::{low_16, questions::QUESTIONS_MAX};
 
 /// A slot is a time in nanoseconds, a question and a state; 0 is none.
 const STATE_BITS: u32 = 2;
@@ -71,8 +71,7 @@ impl Flights {
     pub fn take_off(&self, flow: usize, count: usize, question: usize, due_ns: u64) -> u16 {
         let id = count & (self.ids - 1);
         self.slot(flow, id).store(pack(due_ns, question, FLYING), Relaxed);
-        // There are at most 2^16.
-        (id & 0xffff) as u16
+        low_16(id)
     }
 
     /// The query of this flow and ID, if there was one.
@@ -83,7 +82,7 @@ impl Flights {
             return None;
         }
         let word = self.slot(flow, id.into()).load(Relaxed);
-        (word != 0).then(|| Flight {
+        (word != 0).then_some(Flight {
             due_ns: word >> (STATE_BITS + QUESTION_BITS),
             question: (word >> STATE_BITS) as usize & (QUESTIONS_MAX - 1),
             word,

@@ -134,7 +134,7 @@ pub fn of_zone(zone: &str) -> Result<Vec<Asked>> {
 /// One payload of `length` bytes that is no DNS, for an echo: counted up, so that a byte in the wrong place is seen.
 #[must_use]
 pub fn payload(length: usize) -> Vec<Question> {
-    let message = (0..length).map(|index| if index < 2 { 0 } else { (index & 0xff) as u8 }).collect();
+    let message = (0..length).map(|index| if index < 2 { 0 } else { index.to_le_bytes()[0] }).collect();
     vec![Question { kind: Kind::Plain, message, echoed: length.min(2)..length, source: None }]
 }
 
@@ -257,14 +257,14 @@ fn malformed(query: &[u8], turn: usize, random: &mut Random) -> Vec<u8> {
         4 => message.splice(HEADER_LEN.., [0xc0, 12, 0, 1, 0, 1]).for_each(drop),
         // Noise, that is not a reply.
         _ => {
-            message[2..].fill_with(|| random.next() as u8);
+            message[2..].fill_with(|| random.next().to_le_bytes()[0]);
             message[2] &= 0x7f;
         }
     }
     message
 }
 
-/// Marsaglia's xorshift: the same numbers in each run.
+/// Xorshift: the same numbers in each run.
 struct Random(u64);
 
 impl Random {

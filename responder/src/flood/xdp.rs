@@ -9,6 +9,7 @@ use super::{
     asker::{Asker, FIRST_PORT, Shared},
     clock::{Clock, Until},
     gather::Gather,
+    low_16,
     packets::Packets,
     pin,
     tally::Tally,
@@ -153,8 +154,7 @@ impl One<'_> {
             } else {
                 requesters[0].send(due, |frame| {
                     let departure = asker.depart(now_ns);
-                    // Ports are fewer than 2^16, as `FLOWS_MAX` says.
-                    let port = first + (departure.flow & 0xffff) as u16;
+                    let port = first + low_16(departure.flow);
                     packets.write(departure.question, port, departure.id, frame)
                 })
             };
