@@ -336,7 +336,7 @@ pub struct Doctor {
 /// Flags of `flood`.
 #[derive(Clone, Debug, Args)]
 pub struct Flood {
-    /// Who is asked: ADDR, ADDR:PORT, [V6]:PORT or a host.
+    /// Who is asked: ADDR, ADDR:PORT (IPv6 in brackets) or a host.
     #[arg(value_name = "TARGET")]
     pub target: String,
     /// Ask what this file says: a name and a type on each line.

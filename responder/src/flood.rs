@@ -1,7 +1,7 @@
 //! The load generator: asks a server from many flows at a rate or with a window, matches each reply to its query, and says what became of all of them.
 //!
 //! Its parts: what is asked ([`questions`]) and the frames of it ([`packets`]), who is asked ([`target`]), when ([`pace`]), what is on its way
-//! ([`flights`]), what a thread decides ([`asker`]) and counts ([`tally`]); then two ways to send and receive ([`xdp`] with [`gather`], [`sockets`]), the
+//! ([`mod@flights`]), what a thread decides ([`asker`]) and counts ([`tally`]); then two ways to send and receive ([`xdp`] with [`gather`], [`sockets`]), the
 //! highest rate that gets through ([`peak`]) and what is said of a run ([`report`]).
 //!
 //! In an open loop a query's latency counts from when it was due. By AF_XDP a reply's time is that at which the XDP program saw it. So neither a server that
