@@ -179,7 +179,8 @@ fn linker(workspace: &Path, llvm_major: &str) -> anyhow::Result<PathBuf> {
     }
 
     let llvm = PathBuf::from(format!("/usr/lib/llvm-{llvm_major}"));
-    if !llvm.join("bin/llvm-config").exists() {
+    // What is linked; other packages have llvm-config without it.
+    if !llvm.join("lib/libLLVM.so").exists() {
         install_packages(&[&format!("llvm-{llvm_major}-dev")])?;
     }
     println!("building {wanted}, for about a minute");
