@@ -109,7 +109,14 @@ impl Name {
 struct Output {
     about: String,
     sheets: Vec<Sheet>,
+    rivals: Vec<(&'static str, &'static str)>,
+    words: String,
     says: Vec<String>,
+}
+
+/// The first beside each of the others.
+fn beside(one: &'static str, others: &[&'static str]) -> Vec<(&'static str, &'static str)> {
+    others.iter().map(|other| (one, *other)).collect()
 }
 
 /// What a bench has to work with.
@@ -220,7 +227,7 @@ fn measure(name: Name, bench: &Bench<'_>) -> anyhow::Result<Results> {
         Name::Zones => zones::run(bench),
         Name::All | Name::Report => unreachable!("these are not measured"),
     };
-    let Output { about, sheets, says } = output.with_context(|| format!("bench {}", name.text()))?;
+    let Output { about, sheets, rivals, words, says } = output.with_context(|| format!("bench {}", name.text()))?;
     Ok(Results {
         bench: name.text(),
         command: format!("cargo xtask bench {}{}", name.text(), if bench.quick { " --quick" } else { "" }),
@@ -230,6 +237,8 @@ fn measure(name: Name, bench: &Bench<'_>) -> anyhow::Result<Results> {
         took_s: start.elapsed().as_secs_f64(),
         machine: machine(),
         sheets,
+        rivals: rivals.into_iter().map(|(ours, other)| (ours.to_owned(), other.to_owned())).collect(),
+        words,
         says,
     })
 }
@@ -262,7 +271,8 @@ fn machine() -> BTreeMap<String, String> {
         let output = Command::new(program).arg(argument).output().ok()?;
         let said = String::from_utf8_lossy(if output.stdout.is_empty() { &output.stderr } else { &output.stdout })
             .into_owned();
-        Some(said.lines().next()?.trim().to_owned())
+        // BIND names the commit that it was built from, if that is known.
+        Some(said.lines().next()?.trim().trim_end_matches(" <id:>").to_owned())
     };
     let memory =
         read("/proc/meminfo").lines().next().and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());

@@ -54,9 +54,27 @@ impl Peak {
     }
 }
 
+/// What a search asks with.
+pub trait Generator {
+    /// Asks so many queries a second for so long.
+    fn ask(&mut self, rate: f64, length: Duration) -> Result<Outcome>;
+    /// The search is to end with what it has.
+    fn is_stopped(&self) -> bool;
+}
+
+impl Generator for Flood {
+    fn ask(&mut self, rate: f64, length: Duration) -> Result<Outcome> {
+        self.run(Load::Rate(rate), length, DRAIN, &mut |_, _| {})
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.is_stopped()
+    }
+}
+
 /// Searches with trials of this length, until a rate that loses no more than `max_loss` and one that loses more differ by the share `within` only.
 pub fn find(
-    flood: &mut Flood,
+    generator: &mut impl Generator,
     max_loss: f64,
     within: f64,
     length: Duration,
@@ -68,15 +86,15 @@ pub fn find(
     while peak.trials.len() < TRIALS_MAX
         && bad / f64::max(good, 1.0) > 1.0 + within
         && rate >= 1.0
-        && !flood.is_stopped()
+        && !generator.is_stopped()
     {
         // Something else on this machine may have been in the way: a rate is too high if it is so each time.
         let mut tries = 0;
         let (outcome, trial) = loop {
-            let outcome = flood.run(Load::Rate(rate), length, DRAIN, &mut |_, _| {})?;
+            let outcome = generator.ask(rate, length)?;
             let trial = judge(rate, max_loss, &outcome);
             tries += 1;
-            if tries == TRIES || trial.good && trial.as_offered || flood.is_stopped() {
+            if tries == TRIES || trial.good && trial.as_offered || generator.is_stopped() {
                 break (outcome, trial);
             }
         };
@@ -113,5 +131,98 @@ fn judge(rate: f64, max_loss: f64, outcome: &Outcome) -> Trial {
         loss,
         as_offered: outcome.is_as_offered(),
         good: outcome.tally.all_answered() > 0 && loss <= max_loss,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flood::tally::Tally;
+
+    const LENGTH: Duration = Duration::from_secs(1);
+    const WITHIN: f64 = 0.05;
+
+    /// A generator that sends no faster than `sends`, before a server that answers no faster than `answers`, and half of that when it is `busy`.
+    struct Model {
+        sends: f64,
+        answers: f64,
+        /// Asks that the server is busy during, by their number.
+        busy: fn(usize) -> bool,
+        asked: usize,
+        /// Asks until it is stopped.
+        stop_after: usize,
+    }
+
+    impl Default for Model {
+        fn default() -> Self {
+            Self { sends: f64::INFINITY, answers: f64::INFINITY, busy: |_| false, asked: 0, stop_after: usize::MAX }
+        }
+    }
+
+    impl Generator for Model {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "rates of this model are small")]
+        fn ask(&mut self, rate: f64, length: Duration) -> Result<Outcome> {
+            let can = if (self.busy)(self.asked) { self.answers / 2.0 } else { self.answers };
+            self.asked += 1;
+            let sent = rate.min(self.sends);
+            let mut tally = Tally::default();
+            tally.sent[0] = sent as u64;
+            tally.answered[0] = sent.min(can) as u64;
+            Ok(Outcome { tally, asked_for: length, load: Load::Rate(rate), unseen: 0 })
+        }
+
+        fn is_stopped(&self) -> bool {
+            self.asked >= self.stop_after
+        }
+    }
+
+    fn found(model: &mut Model) -> Peak {
+        find(model, 0.01, WITHIN, LENGTH, |_| {}).expect("the model does not fail")
+    }
+
+    fn best(peak: &Peak) -> f64 {
+        peak.best.as_ref().expect("something was answered").answered_per_s()
+    }
+
+    #[test]
+    fn the_peak_is_found_wherever_it_is() {
+        for answers in [50.0, 999.0, 99_000.0, 100_000.0, 101_000.0, 350_000.0, 1_234_567.0, 25_000_000.0] {
+            let mut model = Model { answers, ..Model::default() };
+            let peak = found(&mut model);
+            let best = best(&peak);
+            assert!(best <= answers && best >= answers / (1.0 + WITHIN), "{best} of {answers}");
+            assert!(!peak.limited_by_generator && peak.most_answered_per_s() >= best, "{answers}");
+            // Near what a server answers of too much there is little left to search.
+            assert!(peak.trials.len() <= 14, "{} trials for {answers}", peak.trials.len());
+        }
+    }
+
+    #[test]
+    fn a_moment_in_which_the_server_is_busy_is_not_its_peak() {
+        let mut model = Model { answers: 350_000.0, busy: |ask| ask % 3 == 0, ..Model::default() };
+        assert!(best(&found(&mut model)) >= 350_000.0 / (1.0 + WITHIN));
+    }
+
+    #[test]
+    fn what_the_generator_cannot_send_is_not_held_against_the_server() {
+        let peak = found(&mut Model { sends: 700_000.0, ..Model::default() });
+        assert!(peak.limited_by_generator);
+        assert!((650_000.0..=700_000.0).contains(&best(&peak)), "{}", best(&peak));
+    }
+
+    #[test]
+    fn a_server_that_answers_nothing_has_no_peak_and_the_search_ends() {
+        let mut model = Model { answers: 0.0, ..Model::default() };
+        let peak = found(&mut model);
+        assert!(peak.best.is_none() && peak.trials.iter().all(|trial| !trial.good));
+        assert!(model.asked <= TRIALS_MAX * TRIES);
+    }
+
+    #[test]
+    fn a_search_that_is_stopped_ends_with_what_it_has() {
+        let mut model = Model { answers: 350_000.0, stop_after: 2, ..Model::default() };
+        let peak = found(&mut model);
+        assert_eq!((model.asked, peak.trials.len()), (2, 2));
+        assert!((best(&peak) - 200_000.0).abs() < 1.0);
     }
 }

@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 
 use super::{
     Name, directory, plot,
-    sheet::{Results, Shape, plot_name},
+    sheet::{MISSED, Results, Shape, plot_name},
 };
 use crate::setup;
 
@@ -63,23 +63,31 @@ fn text(all: &[Results]) -> anyhow::Result<String> {
         out += &format!("| {name} | {value} |\n");
     }
     out += "\n## Where we lose\n\n";
-    let lost: Vec<String> = all
-        .iter()
-        .flat_map(|results| {
-            results
-                .says
-                .iter()
-                .filter(|says| says.contains("missed"))
-                .map(|says| format!("- {}: {says}\n", results.bench))
-        })
-        .collect();
-    out +=
-        &if lost.is_empty() { "In this run nothing that was wanted was missed.\n".to_owned() } else { lost.concat() };
-    out.push('\n');
+    let missed = |results: &Results| {
+        let says: Vec<String> = results.says.iter().filter(|says| says.contains(MISSED)).cloned().collect();
+        says
+    };
+    for (intro, none, lines) in [
+        ("Less than the project wants of itself:", "Nothing that was wanted was missed.", lines(all, missed)),
+        (
+            "Worse than what it is held against, in every run, of medians the first to the second:",
+            "Nothing was worse than what it is held against.",
+            lines(all, Results::losses),
+        ),
+    ] {
+        out += &if lines.is_empty() { format!("{none}\n\n") } else { format!("{intro}\n\n{lines}\n") };
+    }
     for results in all {
         out += &results.markdown().replace("](", &format!("]({PLOTS}/"));
     }
     Ok(out.trim_end().to_owned() + "\n")
+}
+
+/// What each bench has to say of something.
+fn lines(all: &[Results], of: impl Fn(&Results) -> Vec<String>) -> String {
+    let each =
+        all.iter().flat_map(|results| of(results).into_iter().map(|line| format!("- {}: {line}\n", results.bench)));
+    each.collect()
 }
 
 /// A day as `date -u` writes it.
@@ -97,7 +105,9 @@ mod tests {
     #[test]
     fn what_was_missed_is_said_first() {
         let mut sheet = Sheet::new("Peak rate", "answers/s", Shape::Bars);
-        sheet.add("responder", "peak", 5.0);
+        for (row, runs) in [("ours", [5.0, 6.0]), ("theirs", [7.0, 8.0]), ("another", [5.5, 5.5])] {
+            runs.into_iter().for_each(|run| sheet.add(row, "peak", run));
+        }
         let results = Results {
             bench: "peers".to_owned(),
             command: "cargo xtask bench peers".to_owned(),
@@ -107,17 +117,22 @@ mod tests {
             took_s: 90.0,
             machine: [("CPU".to_owned(), "one".to_owned())].into(),
             sheets: vec![sheet],
+            rivals: ["theirs", "another"].map(|other| ("ours".to_owned(), other.to_owned())).to_vec(),
+            words: "It is so.".to_owned(),
             says: vec!["a to b: 1.00 (wanted at least 2: **missed**)".to_owned(), "c to d: 3.00".to_owned()],
         };
         let text = text(&[results]).unwrap();
         let lost = text.find("- peers: a to b").unwrap();
         assert!(lost < text.find("## peers").unwrap());
         assert!(!text.contains("- peers: c to d") && text.contains("- c to d: 3.00"));
+        assert!(!text.contains("ours to another"), "their runs overlap");
         for part in [
             "| measured | 1970-01-02 |",
             "![Peak rate](benchmarks/peers-0.svg)",
             "    cargo xtask bench peers\n",
             "| CPU | one |",
+            "- peers: ours to theirs, Peak rate (answers/s): peak: 5 to 7, 0.71\n",
+            "\n\nIt is so.\n\n- a to b",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }

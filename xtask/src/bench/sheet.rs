@@ -25,7 +25,11 @@ pub struct Results {
     pub machine: BTreeMap<String, String>,
     /// The figures.
     pub sheets: Vec<Sheet>,
-    /// What they say.
+    /// Rows of ours, each with one that it is held against.
+    pub rivals: Vec<(String, String)>,
+    /// What they say, for who reads one paragraph.
+    pub words: String,
+    /// What they say, figure by figure.
     pub says: Vec<String>,
 }
 
@@ -141,16 +145,56 @@ impl Sheet {
         out
     }
 
+    /// Whether a higher figure is the better one; `None` where neither is.
+    #[must_use]
+    pub fn more_is_better(&self) -> Option<bool> {
+        match self.unit.as_str() {
+            "% in user mode" => None,
+            "%" => Some(true),
+            unit => Some(unit.ends_with("/s")),
+        }
+    }
+
     /// What can be said of two rows in a column: the ratio of the first to the second, or that they do not differ by more than their runs do.
     #[must_use]
     pub fn compare(&self, column: &str, one: &str, other: &str) -> Option<Ratio> {
         let (one_cell, other_cell) = (self.get(one, column)?, self.get(other, column)?);
         let ratio = one_cell.median() / other_cell.median();
+        let has_spread = one_cell.runs.len() > 1 && other_cell.runs.len() > 1;
+        let is_apart = one_cell.least() > other_cell.most() || one_cell.most() < other_cell.least();
+        let sense = match (has_spread, is_apart, self.more_is_better()) {
+            (false, ..) => Sense::OneRun,
+            (true, false, _) => Sense::Same,
+            (true, true, Some(more)) if more == (ratio > 1.0) => Sense::Better,
+            (true, true, Some(_)) => Sense::Worse,
+            (true, true, None) => Sense::Other,
+        };
         ratio.is_finite().then(|| Ratio {
             value: ratio,
-            differs: one_cell.least() > other_cell.most() || one_cell.most() < other_cell.least(),
-            text: format!("{one} to {other}, {column}, {}", self.title.to_lowercase()),
+            sense,
+            other: other.to_owned(),
+            text: format!("{}, {column}: {one} to {other}", self.title),
         })
+    }
+
+    /// The same within a sentence, after "is".
+    #[must_use]
+    pub fn words(&self, column: &str, one: &str, other: &str) -> String {
+        self.compare(column, one, other).map_or_else(|| format!("not measured beside {other}"), |ratio| ratio.words())
+    }
+
+    /// What can be said of two rows over all columns, within a sentence, after "is": from the least to the most of their ratios.
+    #[must_use]
+    pub fn words_of_all(&self, one: &str, other: &str) -> String {
+        let ratios: Vec<f64> =
+            self.columns().iter().filter_map(|column| Some(self.compare(column, one, other)?.value)).collect();
+        let [least, most] =
+            [f64::min, f64::max].map(|choose: fn(f64, f64) -> f64| ratios.iter().copied().reduce(choose));
+        match (least, most) {
+            (Some(least), Some(most)) if ratios.len() > 1 => format!("{least:.2} to {most:.2} times that of {other}"),
+            (Some(ratio), _) => format!("{ratio:.2} times that of {other}"),
+            _ => format!("not measured beside {other}"),
+        }
     }
 }
 
@@ -159,26 +203,58 @@ impl Sheet {
 pub struct Ratio {
     /// The first by the second, medians.
     pub value: f64,
-    /// No run of one is within the runs of the other.
-    pub differs: bool,
+    /// What that means.
+    pub sense: Sense,
+    other: String,
     text: String,
+}
+
+/// What the ratio of two figures means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sense {
+    /// No run of the first is as bad as the best of the second.
+    Better,
+    /// No run of the first is as good as the worst of the second.
+    Worse,
+    /// They are apart, and neither is better.
+    Other,
+    /// Their runs overlap.
+    Same,
+    /// There is one run of one of them, so that nobody knows how much runs differ.
+    OneRun,
 }
 
 impl Ratio {
     /// A sentence, which with a bound also says whether it is kept.
     #[must_use]
     pub fn says(&self, bound: Option<Bound>) -> String {
+        let differs = !matches!(self.sense, Sense::Same | Sense::OneRun);
         let verdict = match bound {
             // Which of two is better must be seen in the runs.
-            Some(bound) if bound.is_order() && !self.differs => format!(" (wanted {bound})"),
-            Some(bound) if bound.holds(self.value) => format!(" (wanted {bound}: met)"),
-            Some(bound) => format!(" (wanted {bound}: **missed**)"),
+            Some(bound) if bound.is_order() && !differs => format!(" (wanted {bound})"),
+            Some(bound) => bound.verdict(self.value),
             None => String::new(),
         };
-        let spread = if self.differs { "" } else { "; the runs of the two overlap, so that this is no difference" };
-        format!("{}: {:.2}{verdict}{spread}", self.text, self.value)
+        let sense = match self.sense {
+            Sense::Better => ", better",
+            Sense::Worse => ", worse",
+            Sense::Other => "",
+            Sense::Same => "; the runs of the two overlap, so that this is no difference",
+            Sense::OneRun => "; one run does not say whether this is a difference",
+        };
+        format!("{}: {:.2}{sense}{verdict}", self.text, self.value)
+    }
+
+    fn words(&self) -> String {
+        match self.sense {
+            Sense::Same => format!("not to be told from that of {} ({:.2} times)", self.other, self.value),
+            _ => format!("{:.2} times that of {}", self.value, self.other),
+        }
     }
 }
+
+/// How a bound that is not kept is marked, by which a report finds it.
+pub const MISSED: &str = "**missed**";
 
 /// What a figure should be.
 #[derive(Clone, Copy, Debug)]
@@ -203,6 +279,12 @@ impl Bound {
             Self::AtMost(most) => value <= most,
         }
     }
+
+    /// The same in brackets, to be put behind the figure.
+    #[must_use]
+    pub fn verdict(self, value: f64) -> String {
+        format!(" (wanted {self}: {})", if self.holds(value) { "met" } else { MISSED })
+    }
 }
 
 impl std::fmt::Display for Bound {
@@ -218,9 +300,15 @@ impl Cell {
     /// The middle run; of an even number, the lower of the two.
     #[must_use]
     pub fn median(&self) -> f64 {
+        self.quarter(2)
+    }
+
+    /// The run below which so many quarters of the others are.
+    #[must_use]
+    pub fn quarter(&self, quarters: usize) -> f64 {
         let mut runs = self.runs.clone();
         runs.sort_by(f64::total_cmp);
-        runs.get(runs.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
+        runs.get(runs.len().saturating_sub(1) * quarters / 4).copied().unwrap_or(f64::NAN)
     }
 
     /// The least.
@@ -267,6 +355,29 @@ pub fn number(value: f64) -> String {
 }
 
 impl Results {
+    /// Figures of ours that are worse than those of who they are held against, a line for each of these and each sheet.
+    #[must_use]
+    pub fn losses(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (ours, other) in &self.rivals {
+            for sheet in &self.sheets {
+                let mut lost = Vec::new();
+                for column in sheet.columns() {
+                    let ratio = sheet.compare(column, ours, other).filter(|ratio| ratio.sense == Sense::Worse);
+                    if let (Some(ratio), Some(one), Some(two)) =
+                        (ratio, sheet.median(ours, column), sheet.median(other, column))
+                    {
+                        lost.push(format!("{column}: {} to {}, {:.2}", number(one), number(two), ratio.value));
+                    }
+                }
+                if !lost.is_empty() {
+                    lines.push(format!("{ours} to {other}, {} ({}): {}", sheet.title, sheet.unit, lost.join("; ")));
+                }
+            }
+        }
+        lines
+    }
+
     /// The part of a report that this bench is: the title's level is the second.
     #[must_use]
     pub fn markdown(&self) -> String {
@@ -282,6 +393,7 @@ impl Results {
                 out += &format!("![{}]({file})\n\n", sheet.title);
             }
         }
+        out += &format!("{}\n\n", self.words);
         if !self.says.is_empty() {
             self.says.iter().for_each(|says| out += &format!("- {says}\n"));
             out.push('\n');
@@ -322,13 +434,60 @@ mod tests {
     fn a_difference_within_the_spread_is_none() {
         let sheet = sheet();
         let near = sheet.compare("small", "a", "b").unwrap();
-        assert!(!near.differs && (near.value - 2.0).abs() < 1e-9);
+        assert!(near.sense == Sense::Same && (near.value - 2.0).abs() < 1e-9);
         assert!(near.says(None).contains("no difference"));
+        assert_eq!(sheet.words("small", "a", "b"), "not to be told from that of b (2.00 times)");
         let far = sheet.compare("small", "c", "b").unwrap();
-        assert!(far.differs);
-        assert!(far.says(Some(Bound::AtLeast(4.5))).ends_with("4.50 (wanted at least 4.5: met)"));
-        assert!(far.says(Some(Bound::AtMost(4.0))).contains("missed"));
+        assert_eq!(far.sense, Sense::Better);
+        assert!(far.says(Some(Bound::AtLeast(4.5))).ends_with("c to b: 4.50, better (wanted at least 4.5: met)"));
+        assert!(far.says(Some(Bound::AtMost(4.0))).contains(MISSED));
+        assert_eq!(sheet.words("small", "c", "b"), "4.50 times that of b");
         assert!(sheet.compare("small", "c", "nobody").is_none());
+        assert_eq!(sheet.words("small", "c", "nobody"), "not measured beside nobody");
+    }
+
+    /// One run has no spread, so that no other can be seen to differ from it.
+    #[test]
+    fn a_difference_from_a_single_run_is_none() {
+        let mut sheet = sheet();
+        sheet.add("b", "large", 1.0);
+        let ratio = sheet.compare("large", "a", "b").unwrap();
+        assert_eq!(ratio.sense, Sense::OneRun);
+        assert!(ratio.says(None).contains("one run"));
+    }
+
+    #[test]
+    fn what_is_better_depends_on_the_unit() {
+        for (unit, better, worse) in [
+            ("answers/s", Sense::Better, Sense::Worse),
+            ("%", Sense::Better, Sense::Worse),
+            ("us", Sense::Worse, Sense::Better),
+            ("ns an answer", Sense::Worse, Sense::Better),
+            ("% in user mode", Sense::Other, Sense::Other),
+        ] {
+            let sheet = Sheet { unit: unit.to_owned(), ..sheet() };
+            let sense = |one, other| sheet.compare("small", one, other).unwrap().sense;
+            assert_eq!((sense("c", "b"), sense("b", "c")), (better, worse), "{unit}");
+        }
+    }
+
+    #[test]
+    fn ratios_of_all_columns_are_a_range() {
+        let mut sheet = sheet();
+        assert_eq!(sheet.words_of_all("c", "b"), "4.50 times that of b");
+        assert_eq!(sheet.words_of_all("c", "nobody"), "not measured beside nobody");
+        [30.0, 30.0].iter().for_each(|run| sheet.add("b", "large", *run));
+        [60.0, 60.0].iter().for_each(|run| sheet.add("c", "large", *run));
+        assert_eq!(sheet.words_of_all("c", "b"), "2.00 to 4.50 times that of b");
+    }
+
+    #[test]
+    fn quarters_are_runs() {
+        let cell = |runs: &[f64]| Cell { column: String::new(), runs: runs.to_vec() };
+        let five = cell(&[50.0, 10.0, 40.0, 20.0, 30.0]);
+        assert_eq!([1, 2, 3].map(|quarters| five.quarter(quarters)), [20.0, 30.0, 40.0]);
+        assert_eq!(cell(&[7.0]).quarter(3), 7.0);
+        assert!(cell(&[]).median().is_nan());
     }
 
     #[test]

@@ -11,8 +11,8 @@ use std::{
 use anyhow::Context as _;
 
 use super::{
-    Bench, Output,
-    sheet::{Shape, Sheet},
+    Bench, Output, beside,
+    sheet::{Shape, Sheet, number},
     stage::{Asked, DNS_SIZES, Subject, nanoseconds},
 };
 use crate::lab::Side;
@@ -82,12 +82,30 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
         }
     }
     let [one, many] = trips;
+    let [echo, sockets] = [Subject::Echo, Subject::EchoSocket].map(Subject::name);
+    let [xdp, knot, dns_sockets] = [Subject::Xdp, Subject::KnotXdp, Subject::Socket].map(Subject::name);
+    let words = format!(
+        "With 32 on their way the rate of the bypass is {} and {}, over all sizes; with one at a time it is {} and {}. That is the shape of the old table, where a bypass won by request and response and lost by \
+         small streams: it saves what a packet costs on its way, while a lone packet waits for a wake-up, whatever carries it. From 1 B to 1400 B the bypass's rate goes to {} of what it was. For DNS answers of all sizes the bypass is {} and {}.",
+        many.words_of_all(echo, sockets),
+        many.words_of_all(echo, UNIX),
+        one.words_of_all(echo, sockets),
+        one.words_of_all(echo, UNIX),
+        match (many.median(echo, "1 B"), many.median(echo, "1400 B")) {
+            (Some(least), Some(most)) => number(most / least),
+            _ => "-".to_owned(),
+        },
+        answers.words_of_all(xdp, knot),
+        answers.words_of_all(xdp, dns_sockets),
+    );
     let [one_cost, many_cost] = costs;
     Ok(Output {
         about: "A closed loop: so many payloads are on their way, and each that comes back makes the next one leave. Kernel UDP and the bypass go through the veth pair, with their echo in the \
                 other namespace; AF_UNIX datagrams go between two threads and have no network at all. Neither side is pinned. With one at a time it is wake-ups that are measured, not sizes."
             .to_owned(),
         sheets: vec![one, many, one_cost, many_cost, answers, dns_cost],
+        rivals: [beside(echo, &[sockets, UNIX]), beside(xdp, &[knot, dns_sockets])].concat(),
+        words,
         says,
     })
 }
