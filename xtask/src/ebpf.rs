@@ -158,7 +158,7 @@ fn compare(workspace: &Path, record: &Record, fresh: &Record, built: &Path) -> a
         "the objects on record were built with other tools, so that bytes cannot be compared; comparing verdicts on all test frames"
     );
     let mut tests = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    tests.current_dir(workspace).args(["test", "--package", "tests", "--test", "steering", "--test", "observe"]);
+    tests.current_dir(workspace).args(["test", "--package", "tests", "--test", "steering", "--test", "programs"]);
     tests.env("RESPONDER_EBPF_OBJECTS", built.join("responder-ebpf"));
     execute(&mut tests).context("the object built from source does not decide as the tests say (they need root)")?;
     println!("the object built from source gives the same verdict on every test frame");
