@@ -1,6 +1,6 @@
 //! `bench peers`: how many answers a second each server gives, what one costs, and whether clients that we did not write see the same.
 
-use std::{process::Command, time::Duration};
+use std::{collections::BTreeMap, process::Command, time::Duration};
 
 use anyhow::Context as _;
 
@@ -36,11 +36,15 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
     let all: Vec<Subject> = XDP.into_iter().chain(SOCKETS).chain(LIMITS).collect();
     let search = bench.search(0.3);
     let search: Vec<&str> = search.iter().map(String::as_str).collect();
+    let mut limited = BTreeMap::<&str, usize>::new();
     bench.rounds(&all, "peak", |subject| {
         let running = stage.start(subject, &[], false)?;
         let asked = stage.ask(&running, &search)?;
         peak.add(subject.name(), PEAK, asked.figure("/peak/answered_per_s"));
         peak.add(subject.name(), MOST, asked.figure("/peak/most_answered_per_s"));
+        if asked.report["peak"]["limited_by_generator"] == true {
+            *limited.entry(subject.name()).or_insert(0) += 1;
+        }
         Ok(())
     })?;
 
@@ -51,7 +55,7 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
     let mut split = Sheet::new("Where the server's time goes, at a calm rate", "% in user mode", Shape::Table);
     // The split between user and kernel mode comes in ticks, and wants half a minute in all.
     let [seconds, at_calm] = [bench.seconds(3.0, 0.5), bench.seconds(10.0, 0.5)];
-    let mut modes = std::collections::BTreeMap::<&str, (f64, f64)>::new();
+    let mut modes = BTreeMap::<&str, (f64, f64)>::new();
     let by_xdp = [Subject::Xdp, Subject::KnotXdp, Subject::Echo];
     let (low, high) = (f64::from(LOW), f64::from(HIGH));
     let rates = [(calm, &by_xdp[..]), (low, &all[..7]), (high, &by_xdp[..])];
@@ -100,6 +104,12 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
     }
     for column in by_gun.columns() {
         say(&by_gun, column, xdp, knot, Bound::AtLeast(1.0));
+    }
+    for (name, searches) in limited {
+        let all = peak.get(name, PEAK).map_or(0, |cell| cell.runs.len());
+        says.push(format!(
+            "{name}: in {searches} of {all} searches the generator could send no more at some rate, so that the server may do more than is said here"
+        ));
     }
     let mut dns = Vec::new();
     for cell in alone.rows.iter().flat_map(|row| &row.cells) {

@@ -10,8 +10,11 @@ use super::{
 };
 use crate::setup;
 
-const LAYOUTS: [(&str, &str); 3] =
-    [("padded", "each on lines of its own"), ("packed", "both on one line"), ("shared", "one atomic for both")];
+const LAYOUTS: [(&str, &str); 3] = [
+    ("padded", "counters on lines of their own"),
+    ("packed", "counters on one line"),
+    ("shared", "one atomic for both"),
+];
 
 /// Measures.
 pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
@@ -25,7 +28,7 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
     })?;
     let [padded, packed, shared] = LAYOUTS.map(|(_, name)| name);
     let words = format!(
-        "The rate of counters on one line is {}, that of one atomic for both {}. An answer without a packet takes a thread {} ns, beside which four counts that go to and fro between two CPUs weigh much; in a server \
+        "With counters on one line the rate is {}, with one atomic for both it is {}. An answer without a packet takes a thread {} ns, beside which four counts that go to and fro between two CPUs weigh much; in a server \
          that also has a network stack behind each answer, the same was once seen as 10 to 20 % of its CPU.",
         sheet.words("2 threads", packed, padded),
         sheet.words("2 threads", shared, padded),

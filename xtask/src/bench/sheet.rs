@@ -393,7 +393,9 @@ impl Results {
                 out += &format!("![{}]({file})\n\n", sheet.title);
             }
         }
-        out += &format!("{}\n\n", self.words);
+        if !self.quick {
+            out += &format!("{}\n\n", self.words);
+        }
         if !self.says.is_empty() {
             self.says.iter().for_each(|says| out += &format!("- {says}\n"));
             out.push('\n');
