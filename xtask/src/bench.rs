@@ -26,6 +26,10 @@ use std::{
     io::{IsTerminal as _, stderr},
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Instant, SystemTime},
 };
 
@@ -34,7 +38,10 @@ use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::Value;
 
-use crate::{lab::Lab, setup};
+use crate::{
+    lab::{self, Lab},
+    setup,
+};
 use sheet::{Results, Sheet};
 use stage::Stage;
 
@@ -126,6 +133,8 @@ struct Bench<'a> {
     /// The executable of `responder/benches/respond.rs`.
     respond: Option<&'a Path>,
     quick: bool,
+    /// A signal has come.
+    stop: Arc<AtomicBool>,
 }
 
 impl Bench<'_> {
@@ -153,7 +162,7 @@ impl Bench<'_> {
         format!("{}", if self.quick { quick } else { usual })
     }
 
-    /// Runs all subjects, in turn, so many times.
+    /// Runs all subjects, in turn, so many times. A signal ends it after the run that it comes in.
     fn rounds<T: Copy>(
         &self,
         subjects: &[T],
@@ -171,7 +180,10 @@ impl Bench<'_> {
         }
         for _ in 0..rounds {
             for subject in subjects {
-                run(*subject).with_context(|| what.to_owned())?;
+                let done = run(*subject);
+                // It ends what runs, too, so that what failed is not the news.
+                ensure!(!self.stop.load(Relaxed), "stopped by a signal: of this bench nothing is kept");
+                done.with_context(|| what.to_owned())?;
                 bar.inc(1);
             }
         }
@@ -198,8 +210,10 @@ pub fn run(flags: &Flags, built: bool) -> anyhow::Result<ExitCode> {
         setup::as_root(&setup::arguments_when_built())?;
         Lab::remove_stale()?;
     }
+    let stop = lab::stop_on_signals()?;
     let stage = names.iter().any(|name| name.has_lab()).then(|| Stage::new(&responder)).transpose()?;
-    let bench = Bench { stage: stage.as_ref(), responder: &responder, respond: respond.as_deref(), quick: flags.quick };
+    let (stage, respond) = (stage.as_ref(), respond.as_deref());
+    let bench = Bench { stage, responder: &responder, respond, quick: flags.quick, stop };
     for name in names {
         let results = measure(*name, &bench)?;
         write(&results)?;
@@ -347,6 +361,23 @@ mod tests {
         let said = "==7== Events    : Ir\n==7== Collected : 123456\n==7== \n==7== I   refs:      123,456\n";
         assert_eq!(collected(said), Some(123_456));
         assert_eq!(collected("==7== nothing\n"), None);
+    }
+
+    /// What runs in a lab, and the lab, go when a bench returns; so it must.
+    #[test]
+    fn a_signal_ends_a_bench() {
+        let stop = Arc::new(AtomicBool::new(false));
+        let bench =
+            Bench { stage: None, responder: Path::new(""), respond: None, quick: false, stop: Arc::clone(&stop) };
+        let mut runs = 0;
+        let ended = bench.rounds(&[(); 4], "runs", |()| {
+            runs += 1;
+            stop.store(runs == 2, Relaxed);
+            ensure!(runs != 2, "the generator failed");
+            Ok(())
+        });
+        assert!(ended.unwrap_err().to_string().starts_with("stopped by a signal"));
+        assert_eq!(runs, 2);
     }
 
     #[test]

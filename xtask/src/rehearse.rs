@@ -11,7 +11,10 @@ use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
     process::{Child, Command, ExitCode, Stdio},
-    sync::atomic::{AtomicBool, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     thread,
     time::{Duration, Instant, SystemTime},
 };
@@ -21,7 +24,7 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::{
-    lab::{Lab, Options, Side},
+    lab::{self, Lab, Options, Side},
     setup,
 };
 use load::{BUCKET, Bucket};
@@ -98,10 +101,11 @@ pub fn run(flags: &Flags, built: bool) -> anyhow::Result<ExitCode> {
 }
 
 fn rehearse(flags: &Flags, responder: &Path) -> anyhow::Result<Vec<Figures>> {
+    let signalled = lab::stop_on_signals()?;
     let lab = Lab::up(&Options { queues: 2 })?;
     let file = lab.directory.join("rehearsal.zone");
     zone::write(&file, flags.names, 1)?;
-    let mut stage = Stage { lab: &lab, responder, file: &file, servers: Vec::new() };
+    let mut stage = Stage { lab: &lab, responder, file: &file, signalled, servers: Vec::new() };
     stage.start("serve")?;
 
     let servers: [SocketAddr; 2] = [(lab.server.v4, 53).into(), (lab.server.v6, 53).into()];
@@ -130,6 +134,8 @@ struct Stage<'a> {
     lab: &'a Lab,
     responder: &'a Path,
     file: &'a Path,
+    /// A signal has come.
+    signalled: Arc<AtomicBool>,
     servers: Vec<Child>,
 }
 
@@ -138,6 +144,7 @@ impl Stage<'_> {
         let mut events = Vec::new();
         let mut event = |stage: &mut Self, name, allowed, act: &dyn Fn(&mut Self) -> anyhow::Result<()>| {
             thread::sleep(CALM);
+            ensure!(!stage.signalled.load(Relaxed), "stopped by a signal before the event \"{name}\"");
             eprintln!("{name}");
             let begin = start.elapsed()?;
             act(stage)?;

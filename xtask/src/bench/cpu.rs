@@ -67,6 +67,19 @@ pub fn split(pid: u32) -> (f64, f64) {
     (sum.0 / TICKS, sum.1 / TICKS)
 }
 
+/// Seconds that all CPUs together have spent in soft interrupts, which is where packets are taken in, in ticks.
+pub fn softirq() -> anyhow::Result<f64> {
+    let path = "/proc/stat";
+    let text = fs::read_to_string(path).with_context(|| format!("reading {path}"))?;
+    softirq_in(&text).with_context(|| format!("{path} has no time of soft interrupts"))
+}
+
+/// From the line `cpu  user nice system idle iowait irq softirq steal ...`.
+fn softirq_in(text: &str) -> Option<f64> {
+    let mut fields = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
+    Some(fields.nth(6)?.parse::<f64>().ok()? / TICKS)
+}
+
 /// How often these threads gave up their CPU, or had to.
 #[must_use]
 pub fn switches(pid: u32) -> u64 {
@@ -103,6 +116,14 @@ mod tests {
              2: 01004E0A:0035 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 1 2 0000000000000000 30\n\
              3: 01004E0A:0036 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 1 2 0000000000000000 99\n";
         assert_eq!(drops_in(table, 53), 42);
+    }
+
+    #[test]
+    fn soft_interrupts_are_the_seventh_of_all() {
+        let text = "cpu  719556 60660 228281 2774113 7644 5 118537 13302 0 0\ncpu0 1 2 3 4 5 6 7 8 9 10\n";
+        assert_eq!(softirq_in(text), Some(1185.37));
+        assert_eq!(softirq_in("cpu0 1 2 3 4 5 6 7"), None);
+        assert!(softirq().is_ok_and(|seconds| seconds >= 0.0));
     }
 
     #[test]

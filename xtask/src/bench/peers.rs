@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use super::{
     Bench, Output, beside, cpu,
     sheet::{Bound, Shape, Sheet, number},
-    stage::{Running, Stage, Subject, nanoseconds},
+    stage::{Asked, Running, Stage, Subject, nanoseconds},
 };
 use crate::{lab::Side, setup};
 
@@ -26,6 +26,10 @@ const PAIRS: usize = 5;
 /// What DNS alone may take, in nanoseconds.
 const DNS_ALONE: Bound = Bound::AtMost(120.0);
 
+/// With the rounds these are the half minute that ticks need.
+const SPLIT_S: f64 = 10.0;
+
+const USER: &str = "server, user";
 const PEAK: &str = "peak";
 const MOST: &str = "most answered";
 
@@ -52,32 +56,27 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
     let calm = (CALM * knot).min(f64::from(HIGH)).round();
     let mut cost = Sheet::new("CPU time of the server", "ns an answer", Shape::Bars);
     let mut whole = Sheet::new("CPU time of the whole machine", "ns an answer", Shape::Bars);
-    let mut split = Sheet::new("Where the server's time goes, at a calm rate", "% in user mode", Shape::Table);
-    // The split between user and kernel mode comes in ticks, and wants half a minute in all.
-    let [seconds, at_calm] = [bench.seconds(3.0, 0.5), bench.seconds(10.0, 0.5)];
-    let mut modes = BTreeMap::<&str, (f64, f64)>::new();
+    let [seconds, long] = [bench.seconds(3.0, 0.5), bench.seconds(SPLIT_S, 0.5)];
     let by_xdp = [Subject::Xdp, Subject::KnotXdp, Subject::Echo];
     let (low, high) = (f64::from(LOW), f64::from(HIGH));
     let rates = [(calm, &by_xdp[..]), (low, &all[..7]), (high, &by_xdp[..])];
+    let mut splits = Vec::new();
     for (rate, subjects) in if bench.quick { &rates[..1] } else { &rates[..] } {
         let column = per_s(*rate);
+        let mut split = Split::default();
         bench.rounds(subjects, &format!("cost at {column}"), |subject| {
             let running = stage.start(subject, &[], false)?;
-            let seconds = if *rate == calm { &at_calm } else { &seconds };
+            let seconds = if *rate == high { &seconds } else { &long };
             let asked = stage.ask(&running, &["--rate", &format!("{rate}"), "--for", seconds])?;
             cost.add(subject.name(), &column, asked.server_ns());
             let machine = asked.server + asked.client + asked.deferred;
             whole.add(subject.name(), &column, nanoseconds(machine) / asked.answered());
-            let mode = modes.entry(subject.name()).or_default();
-            if *rate == calm {
-                (mode.0, mode.1) = (mode.0 + asked.split.0, mode.1 + asked.split.1);
-            }
+            split.add(subject, &asked);
             Ok(())
         })?;
-    }
-    for (name, (user, system)) in modes.into_iter().filter(|(_, (user, system))| user + system > 0.0) {
-        split.add(name, "user", 100.0 * user / (user + system));
-        split.add(name, "seconds measured", user + system);
+        if *rate != high {
+            splits.push(split.sheet(&column));
+        }
     }
     let calm_and_high = [calm, high];
     let alone = dns_alone(bench, stage, &calm_and_high[..if bench.quick { 1 } else { 2 }])?;
@@ -119,7 +118,10 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
         let runs = cell.runs.len();
         dns.push(format!("{median} ns at {} (the middle half of {runs} pairs: {least} to {most})", cell.column));
     }
-    let mode = |name: &str| split.median(name, "user").map_or_else(|| "-".to_owned(), number);
+    let user = |name: &str| match (splits[0].median(name, USER), cost.median(name, &calm)) {
+        (Some(user), Some(all)) => number(100.0 * user / all),
+        _ => "-".to_owned(),
+    };
     let words = format!(
         "The peak of our server by XDP is {}, {}, which is the best on sockets, and {}. At {calm} the CPU time of an answer is {} and {}; at {high}, {} and {}; with kxdpgun asking, {} and, at \
          {high}, {}. DNS alone takes {}. Of an answer's time {} % is in user mode, of Knot's {} %: the rest is the kernel's, for whom veth is a copy and a buffer for each packet. That is \
@@ -134,8 +136,8 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
         gun_cost.words(&calm, xdp, knot),
         gun_cost.words(&high, xdp, knot),
         dns.join(" and "),
-        mode(xdp),
-        mode(knot),
+        user(xdp),
+        user(knot),
     );
     let socket = Subject::Socket.name();
     let others = [knot, socket, Subject::KnotSocket.name(), Subject::Nsd.name(), Subject::Bind.name()];
@@ -143,14 +145,64 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
         about: "Each server in turn answers 1,003 questions of a small zone on one queue of a veth pair. The peak is the highest rate at which no more than 1 % of the \
              queries is lost, each rate tried three times before it is called too high. The cost is the CPU time of all of the server's threads, to the \
              nanosecond (schedstat), at a fixed rate; on veth the receiving of the server's end is the client's work and not in it, but it is in the whole \
-             machine's. Echo is our path without DNS; the reflector sends each query back from within the driver and has no process. What DNS alone takes is less than the cost of a packet \
+             machine's. Echo is our path without DNS; the reflector sends each query back from within the driver and has no process. Where CPU time goes is told by ticks, from half a minute of each server; soft interrupts come upon whoever runs, and are in the other columns. What DNS alone takes is less than the cost of a packet \
              changes from one second to the next, so it is measured in pairs: our server and its echo, one right after the other."
             .to_owned(),
-        sheets: vec![peak, cost, alone, whole, split, by_gun, gun_cost],
+        sheets: [peak, cost, alone, whole].into_iter().chain(splits).chain([by_gun, gun_cost]).collect(),
         rivals: [beside(xdp, &others), beside(socket, &others[2..])].concat(),
         words,
         says,
     })
+}
+
+/// Where CPU time goes, of all runs of each subject together: user and kernel mode are told apart by ticks, which few seconds have too few of.
+#[derive(Default)]
+struct Split {
+    subjects: Vec<(Subject, Sums)>,
+}
+
+/// Seconds, and the answers that they were spent on.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    answered: f64,
+    server: f64,
+    server_modes: (f64, f64),
+    client_modes: (f64, f64),
+    softirq: f64,
+}
+
+impl Split {
+    fn add(&mut self, subject: Subject, asked: &Asked) {
+        let index = self.subjects.iter().position(|(known, _)| *known == subject).unwrap_or_else(|| {
+            self.subjects.push((subject, Sums::default()));
+            self.subjects.len() - 1
+        });
+        let sums = &mut self.subjects[index].1;
+        let add = |to: &mut (f64, f64), more: (f64, f64)| *to = (to.0 + more.0, to.1 + more.1);
+        sums.answered += asked.answered();
+        sums.server += asked.server.as_secs_f64();
+        add(&mut sums.server_modes, asked.split);
+        add(&mut sums.client_modes, asked.client_split);
+        sums.softirq += asked.softirq;
+    }
+
+    fn sheet(&self, rate: &str) -> Sheet {
+        let mut sheet = Sheet::new(&format!("Where CPU time goes, at {rate}"), "ns an answer", Shape::Table);
+        for (subject, sums) in &self.subjects {
+            // The sum is known to the nanosecond.
+            let in_user = sums.server_modes.0 / (sums.server_modes.0 + sums.server_modes.1);
+            for (column, seconds) in [
+                (USER, sums.server * in_user),
+                ("server, kernel", sums.server * (1.0 - in_user)),
+                ("client, user", sums.client_modes.0),
+                ("client, kernel", sums.client_modes.1),
+                ("of it in soft interrupts", sums.softirq),
+            ] {
+                sheet.add(subject.name(), column, 1e9 * seconds / sums.answered);
+            }
+        }
+        sheet
+    }
 }
 
 /// What an answer costs more than an echo, by pairs of runs that follow each other, whose order changes from pair to pair.

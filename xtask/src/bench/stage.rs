@@ -122,6 +122,10 @@ pub struct Asked {
     pub server: Duration,
     /// CPU time of the generator, with the receiving of the server's end.
     pub client: Duration,
+    /// Of the generator's time, seconds in user and kernel mode.
+    pub client_split: (f64, f64),
+    /// Seconds that all CPUs spent in interrupts' work, within the time of whom they came upon; by ticks.
+    pub softirq: f64,
     /// CPU time of the kernel's threads for deferred interrupts, which belongs to both.
     pub deferred: Duration,
     /// Switches of the server's threads.
@@ -333,19 +337,24 @@ impl Stage {
         if running.subject.echoes() {
             flood.args(["--expect", "echo"]);
         }
-        let pid = running.child.as_ref().map(Child::id);
+        let pid = running.pid();
         let server = || pid.map_or(Duration::ZERO, cpu::time);
         let (before, deferred, client, switches) =
             (server(), cpu::deferred_interrupts(), children(), pid.map_or(0, cpu::switches));
-        let split = pid.map(cpu::split).unwrap_or_default();
+        let (split, softirq) = (pid.map(cpu::split).unwrap_or_default(), cpu::softirq()?);
         let output = flood.stderr(Stdio::piped()).output().context("starting the generator")?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "`{}` failed: {}", setup::shown(&flood), said.trim());
         let now = pid.map(cpu::split).unwrap_or_default();
+        let [user, system] = children();
+        let client_split =
+            (user.saturating_sub(client[0]).as_secs_f64(), system.saturating_sub(client[1]).as_secs_f64());
         Ok(Asked {
             report: serde_json::from_slice(&output.stdout).context("reading what the generator says")?,
             server: server().saturating_sub(before),
-            client: children().saturating_sub(client),
+            client: Duration::from_secs_f64(client_split.0 + client_split.1),
+            client_split,
+            softirq: cpu::softirq()? - softirq,
             deferred: cpu::deferred_interrupts().saturating_sub(deferred),
             switches: pid.map_or(0, cpu::switches).saturating_sub(switches),
             split: (now.0 - split.0, now.1 - split.1),
@@ -376,13 +385,13 @@ fn text_of(size: usize) -> String {
     if text.is_empty() { " \"\"".to_owned() } else { text }
 }
 
-/// CPU time of the children of this process that have ended.
-fn children() -> Duration {
-    let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else { return Duration::ZERO };
+/// CPU time of the children of this process that have ended, in user and in kernel mode.
+fn children() -> [Duration; 2] {
+    let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else { return [Duration::ZERO; 2] };
     let micros = |time: nix::sys::time::TimeVal| {
         Duration::from_secs(time.tv_sec().unsigned_abs()) + Duration::from_micros(time.tv_usec().unsigned_abs())
     };
-    micros(usage.user_time()) + micros(usage.system_time())
+    [usage.user_time(), usage.system_time()].map(micros)
 }
 
 impl Running<'_> {

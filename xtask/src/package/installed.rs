@@ -8,6 +8,10 @@ use std::{
     os::unix::net::UnixDatagram,
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -19,7 +23,7 @@ use nix::{
 
 use super::unit::Unit;
 use crate::{
-    lab::{Lab, Options, Side},
+    lab::{self, Lab, Options, Side},
     setup,
 };
 
@@ -52,6 +56,7 @@ pub(super) fn test(package: &Path) -> anyhow::Result<()> {
     let zone = setup::workspace().join("examples/zones/example.com.zone");
     fs::copy(zone, zones.join("example.com.zone")).context("copying a zone")?;
 
+    let stop = lab::stop_on_signals()?;
     let lab = Lab::up(&Options { queues: 2 })?;
     let file = root.join("etc/responder/responder.toml");
     let text = fs::read_to_string(&file)?;
@@ -59,7 +64,7 @@ pub(super) fn test(package: &Path) -> anyhow::Result<()> {
     ensure!(named != text, "{} has no place for an interface", file.display());
     fs::write(&file, named)?;
 
-    let mut service = Service::start(&lab, &root)?;
+    let mut service = Service::start(&lab, &root, stop)?;
     let ready = service.hears("READY=1")?;
     println!("the unit's restrictions applied: {}", ready.replace('\n', ", "));
     service.hears("WATCHDOG=1")?;
@@ -149,10 +154,12 @@ struct Service {
     child: Child,
     manager: UnixDatagram,
     root: PathBuf,
+    /// A signal has come.
+    stop: Arc<AtomicBool>,
 }
 
 impl Service {
-    fn start(lab: &Lab, root: &Path) -> anyhow::Result<Self> {
+    fn start(lab: &Lab, root: &Path, stop: Arc<AtomicBool>) -> anyhow::Result<Self> {
         let unit = Unit::read(&root.join(UNIT))?;
         ensure!(
             unit.word("ProtectSystem")? == "strict" && unit.word("RuntimeDirectory")? == "responder",
@@ -179,13 +186,14 @@ impl Service {
             .env("WATCHDOG_USEC", "2000000")
             .spawn()
             .context("starting the service")?;
-        Ok(Self { child, manager, root: root.to_owned() })
+        Ok(Self { child, manager, root: root.to_owned(), stop })
     }
 
     /// Waits for a message that begins like this.
     fn hears(&mut self, expected: &str) -> anyhow::Result<String> {
         let deadline = Instant::now() + WITHIN;
         while Instant::now() < deadline {
+            ensure!(!self.stop.load(Relaxed), "stopped by a signal");
             let mut message = [0; 512];
             if let Ok(length) = self.manager.recv(&mut message) {
                 let text = String::from_utf8_lossy(&message[..length]).trim().to_owned();
