@@ -5,12 +5,16 @@
 use std::{
     fs,
     net::UdpSocket,
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
     sync::{Arc, atomic::AtomicBool, atomic::Ordering::Relaxed},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
 use serde_json::Value;
 use tests::server::{Server, count, ended, eventually, lab, printed, responder};
 use xtask::lab::{Lab, Side};
@@ -87,6 +91,48 @@ fn kinds_and_rcodes_are_told_apart() {
         assert!((seen - share).abs() < 0.1, "{rcode}: {seen} in {report}");
     }
     assert_eq!(count(&report["wrong"]), 0, "{report}");
+}
+
+/// What was to take a minute is told of the second that it took.
+#[test]
+fn a_signal_ends_a_run_at_once_and_what_was_sent_is_told() {
+    let lab = lab(1);
+    let _server = Server::start(&lab, &[]);
+    // Nobody answers what is only counted, and nobody must be waited for.
+    for more in [&[][..], &["--no-replies"]] {
+        let flags = ["--zone", "example.com", "--rate", "2000", "--for", "60"];
+        let mut command = flood(&lab, &v4(&lab), &[&flags[..], more].concat());
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        thread::sleep(Duration::from_secs(2));
+        let pid = Pid::from_raw(child.id().try_into().expect("a process id"));
+        kill(pid, Signal::SIGINT).expect("it runs");
+        let asked = Instant::now();
+        let output = child.wait_with_output().expect("it ends");
+        assert!(asked.elapsed() < Duration::from_secs(5), "{more:?}: {:?}", asked.elapsed());
+        assert!(output.status.success(), "{more:?}: {output:?}");
+        let report: Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
+        let [seconds, rate] = ["seconds", "sent_per_s"].map(|key| report[key].as_f64().expect("a number"));
+        assert!(seconds > 0.5 && seconds < 5.0, "{more:?}: {report}");
+        assert!((1800.0..2100.0).contains(&rate), "{more:?}: {report}");
+    }
+}
+
+/// The link goes down while it runs, and with it the route: from then on the kernel takes no query.
+#[test]
+fn what_the_kernel_does_not_take_is_not_said_to_be_sent() {
+    let lab = lab(1);
+    let _server = Server::start(&lab, &[]);
+    let flags = ["--zone", "example.com", "--io", "socket", "--rate", "2000", "--for", "3"];
+    let child = flood(&lab, &v4(&lab), &flags).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.expect("it starts");
+    thread::sleep(Duration::from_millis(1500));
+    printed(lab.command(Side::Client, "ip").args(["link", "set", lab.client.interface, "down"]));
+    let output = child.wait_with_output().expect("it ends");
+    let report: Value = serde_json::from_slice(&output.stdout).expect("it prints JSON");
+    let [sent, not_sent, lost] = ["sent", "not_sent", "lost"].map(|key| count(&report[key]));
+    assert!(sent > 500 && not_sent > 500, "{report}");
+    assert!((5400..=6001).contains(&(sent + not_sent)) && lost < 200, "{report}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("warning: this generator made"), "{output:?}");
 }
 
 #[test]
@@ -205,7 +251,7 @@ fn what_cannot_be_asked_is_said_and_why() {
     let [empty, broken, names] = files.map(|(name, _)| path(name));
     let network = v4(&lab);
     let silent = format!("{}.99", network.rsplit_once('.').expect("dots").0);
-    let cases: [(&str, &[&str], &[&str]); 11] = [
+    let cases: [(&str, &[&str], &[&str]); 12] = [
         (
             "no.such.host.invalid",
             &["--zone", "example.com"],
@@ -220,6 +266,8 @@ fn what_cannot_be_asked_is_said_and_why() {
         (&network, &["--queries", "/nowhere"], &["/nowhere", "No such file"]),
         (&network, &["--zone", "example.com", "--queues", "9"], &["no queue 9"]),
         (&network, &["--zone", "example.com", "--iface", "lo"], &["client0", "lo"]),
+        // An IP packet of one byte more than fits.
+        (&network, &["--payload", "1473", "--expect", "echo"], &["1501 bytes", "MTU of client0 is 1500"]),
         (&network, &["--zone", "example.com"], &["answers nothing"]),
     ];
     for (target, flags, expected) in cases {

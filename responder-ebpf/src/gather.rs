@@ -45,6 +45,9 @@ static LAST_PORT: Global<u16> = Global::new(0);
 #[unsafe(no_mangle)]
 static COUNT_ONLY: Global<u8> = Global::new(0);
 
+/// Bytes of a time.
+const TIME_LEN: i32 = 8;
+
 #[xdp]
 fn gather(ctx: XdpContext) -> u32 {
     if !is_reply(&ctx) {
@@ -72,7 +75,7 @@ fn is_reply(ctx: &XdpContext) -> bool {
 #[inline(always)]
 fn stamp(ctx: &XdpContext) {
     // SAFETY: the context is the one that this program was called with.
-    if unsafe { bpf_xdp_adjust_head(ctx.ctx, -(size_of::<u64>() as i32)) } != 0 {
+    if unsafe { bpf_xdp_adjust_head(ctx.ctx, -TIME_LEN) } != 0 {
         return;
     }
     // SAFETY: takes nothing and touches nothing.

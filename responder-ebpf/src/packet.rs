@@ -9,6 +9,7 @@ use network_types::{
 };
 
 /// Where the headers of a UDP datagram are in its frame.
+#[allow(dead_code, reason = "each of the three programs has its own use of it")]
 #[derive(Clone, Copy)]
 pub(crate) struct Udp {
     pub(crate) is_v4: bool,

@@ -95,7 +95,8 @@ Examples:
   responder reload example.com
 
 A zone with an error is not loaded: the old one stays in service. Queries are answered all the while, each from one version. Of the configuration
-file the zones, the rules of answers, the rate limit and the access list are taken anew; for the rest the answer says that a restart is needed.";
+file the zones, addresses, the log level, the rules of answers, the rate limit and the access list are taken anew; for the rest the answer says that it
+takes `responder upgrade` or a restart.";
 
 const HEALTH_NOTES: &str = "\
 Examples:
@@ -372,7 +373,7 @@ pub struct Flood {
     /// Queries a second, sent whether replies come or not.
     #[arg(long, value_name = "QPS", group = "load")]
     pub rate: Option<f64>,
-    /// Queries on their way at a time: a reply makes the next one leave.
+    /// Queries on their way at a time, of all threads together: a reply makes the next one leave.
     #[arg(long, value_name = "N", group = "load", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub window: Option<u32>,
     /// Search for the highest rate at which no more than --max-loss is lost.
@@ -387,9 +388,9 @@ pub struct Flood {
     /// Seconds for which queries are sent; of a search, each trial [default: 10, or 1].
     #[arg(long = "for", value_name = "SECS")]
     pub seconds: Option<f64>,
-    /// A reply that takes longer does not count.
-    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=60_000))]
-    pub timeout_ms: u64,
+    /// A reply that takes longer does not count [default: 1000, in a search 100].
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    pub timeout_ms: Option<u64>,
     /// Look for no replies: by AF_XDP they are counted and dropped before they reach the kernel.
     #[arg(long)]
     pub no_replies: bool,
@@ -411,7 +412,7 @@ pub struct Flood {
     /// Whether each thread has sockets of its own, with --io socket.
     #[arg(long, value_enum, default_value_t = ClientSockets::PerThread)]
     pub sockets: ClientSockets,
-    /// Source ports, of all threads together.
+    /// Source ports, of all threads together. Source addresses are those of --spoof-prefix, if there is one.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u16).range(1..=30_000))]
     pub flows: u16,
     /// Tag queries with this VLAN id.

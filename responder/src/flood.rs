@@ -24,7 +24,7 @@ pub mod xdp;
 use std::{
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
     },
     thread,
     time::Duration,
@@ -43,6 +43,8 @@ use tally::Tally;
 const SLOTS_MAX: usize = 1 << 22;
 /// Nobody needs to be told of progress more often.
 const TELL_EVERY: Duration = Duration::from_secs(1);
+/// What a signal asks for is done within this time.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The clock of one run must not outgrow its slots.
 pub const RUN_MAX: Duration = Duration::from_secs(3600);
 
@@ -68,7 +70,7 @@ pub struct Flood {
     threads: usize,
     /// Replies are not looked at.
     deaf: bool,
-    /// It is to end at once.
+    /// It is to ask no more.
     stop: Arc<AtomicBool>,
 }
 
@@ -98,49 +100,46 @@ impl Flood {
         self.stop.load(Relaxed)
     }
 
-    /// Its sockets.
+    /// How many queries can be on their way, each known by its flow and ID.
     #[must_use]
-    pub fn io(&self) -> &Io {
-        &self.io
+    pub fn slots(&self) -> usize {
+        self.shared.flights.iter().map(|flights| self.shared.flows * flights.ids()).sum()
     }
 
-    /// Offers the load for so long, then waits for what is on its way, `drain` at most. `tell` hears how much was sent and answered, once a second.
-    pub fn run(
-        &mut self,
-        load: Load,
-        asked_for: Duration,
-        drain: Duration,
-        tell: &mut dyn FnMut(u64, u64),
-    ) -> Result<Outcome> {
+    /// How long a reply may take.
+    #[must_use]
+    pub fn timeout(&self) -> Duration {
+        Duration::from_nanos(self.shared.timeout_ns)
+    }
+
+    /// Offers the load for so long, then waits for what is on its way, as long as a reply may take. `tell` hears how much was sent and answered, once a second.
+    pub fn run(&mut self, load: Load, asked_for: Duration, tell: &mut dyn FnMut(u64, u64)) -> Result<Outcome> {
         ensure!(asked_for < RUN_MAX, "a run takes less than {} s", RUN_MAX.as_secs());
         let Self { io, shared, threads, deaf, stop } = self;
         shared.flights.iter().for_each(Flights::clear);
         shared.progress.iter_mut().for_each(|progress| *progress = Progress::default());
         let unseen = unseen(io)?;
-        let part = match load {
-            Load::Rate(rate) => Load::Rate(rate / *threads as f64),
-            Load::Window(window) => Load::Window(window.div_ceil(*threads)),
-        };
         let clock = Clock::start();
         let start_ns = clock.now_ns();
-        let ask_ns = start_ns + nanoseconds(asked_for);
-        let until = Until { ask_ns, hear_ns: ask_ns + nanoseconds(drain), stop, shared };
+        let ask_ns = AtomicU64::new(start_ns + nanoseconds(asked_for));
+        let until = Until { ask_ns: &ask_ns, drain_ns: shared.timeout_ns, shared };
         let askers: Vec<_> = (0..*threads)
-            .map(|index| Asker::new(shared, index, *threads, part, stagger(index, *threads, part, start_ns), *deaf))
+            .map(|index| (index, part(load, index, *threads)))
+            .map(|(index, part)| {
+                Asker::new(shared, index, *threads, part, stagger(index, *threads, part, start_ns), *deaf)
+            })
             .collect();
-        let done = AtomicBool::new(false);
         let tallies = thread::scope(|scope| {
-            let worker = scope.spawn(|| {
-                let tallies = match io {
-                    Io::Xdp(io) => io.run(shared, askers, clock, until),
-                    Io::Socket(io) => io.run(shared, askers, clock, until),
-                };
-                done.store(true, Relaxed);
-                tallies
+            let worker = scope.spawn(|| match io {
+                Io::Xdp(io) => io.run(shared, askers, clock, until),
+                Io::Socket(io) => io.run(shared, askers, clock, until),
             });
             let mut told = TELL_EVERY;
             while !worker.is_finished() {
-                thread::sleep(Duration::from_millis(20));
+                thread::sleep(LOOK_EVERY);
+                if stop.load(Relaxed) {
+                    ask_ns.fetch_min(clock.now_ns(), Relaxed);
+                }
                 if Duration::from_nanos(clock.now_ns()) >= told && until.is_asking(clock.now_ns()) {
                     let (sent, answered) = shared.progress();
                     tell(sent, answered);
@@ -151,7 +150,7 @@ impl Flood {
         })?;
         let mut tally = Tally::default();
         tallies.iter().for_each(|one| tally.add(one));
-        let asked_for = asked_for.min(Duration::from_nanos(clock.now_ns() - start_ns));
+        let asked_for = Duration::from_nanos(ask_ns.into_inner() - start_ns);
         let unseen = self::unseen(io)? - unseen;
         Ok(Outcome { tally, asked_for, load, unseen })
     }
@@ -189,6 +188,14 @@ pub fn flights(groups: usize, flows: usize, has_ids: bool) -> Vec<Flights> {
     (0..groups).map(|_| Flights::new(flows, ids)).collect()
 }
 
+/// What one of so many threads has to offer of a load.
+fn part(load: Load, index: usize, threads: usize) -> Load {
+    match load {
+        Load::Rate(rate) => Load::Rate(rate / threads as f64),
+        Load::Window(window) => Load::Window(window / threads + usize::from(index < window % threads)),
+    }
+}
+
 /// Threads send in turn, not at once.
 fn stagger(index: usize, threads: usize, load: Load, start_ns: u64) -> u64 {
     match load {
@@ -220,4 +227,21 @@ fn pin(cpu: Option<usize>) -> Result<()> {
         ensure!(core_affinity::set_for_current(CoreId { id: cpu }), "CPU {cpu} does not exist or is not allowed here");
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_have_a_load_between_them_and_no_more() {
+        for (window, threads) in [(1, 1), (1, 2), (10, 8), (32, 5), (3, 7)] {
+            let parts = (0..threads).map(|index| match part(Load::Window(window), index, threads) {
+                Load::Window(window) => window,
+                Load::Rate(_) => unreachable!("it is a window"),
+            });
+            assert_eq!(parts.sum::<usize>(), window, "{threads} threads");
+        }
+        assert_eq!(part(Load::Rate(10.0), 3, 4), Load::Rate(2.5));
+    }
 }

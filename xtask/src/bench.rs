@@ -162,14 +162,34 @@ impl Bench<'_> {
         format!("{}", if self.quick { quick } else { usual })
     }
 
-    /// Runs all subjects, in turn, so many times. A signal ends it after the run that it comes in.
+    /// Runs all subjects, in turn, so many times.
     fn rounds<T: Copy>(
         &self,
         subjects: &[T],
         what: &str,
+        run: impl FnMut(T) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        self.times(if self.quick { 1 } else { ROUNDS }, subjects, what, run)
+    }
+
+    /// Runs each subject once: for what is the same each time.
+    fn once<T: Copy>(
+        &self,
+        subjects: &[T],
+        what: &str,
+        run: impl FnMut(T) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        self.times(1, subjects, what, run)
+    }
+
+    /// A signal ends it after the run that it comes in.
+    fn times<T: Copy>(
+        &self,
+        rounds: usize,
+        subjects: &[T],
+        what: &str,
         mut run: impl FnMut(T) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let rounds = if self.quick { 1 } else { ROUNDS };
         let total = rounds * subjects.len();
         let bar = ProgressBar::new(total as u64);
         let style = ProgressStyle::with_template("{msg:36} [{bar:30}] {pos}/{len} {elapsed} of about {duration}");
@@ -241,7 +261,10 @@ fn measure(name: Name, bench: &Bench<'_>) -> anyhow::Result<Results> {
         Name::Zones => zones::run(bench),
         Name::All | Name::Report => unreachable!("these are not measured"),
     };
-    let Output { about, sheets, rivals, words, says } = output.with_context(|| format!("bench {}", name.text()))?;
+    let Output { about, sheets, rivals, words, mut says } = output.with_context(|| format!("bench {}", name.text()))?;
+    if let Some(stage) = bench.stage {
+        says.extend(stage.take_shortfalls());
+    }
     Ok(Results {
         bench: name.text(),
         command: format!("cargo xtask bench {}{}", name.text(), if bench.quick { " --quick" } else { "" }),
@@ -315,6 +338,12 @@ const KINDS: [&str; 9] =
 const LOOP: &str = "loop";
 /// Answers counted at a time. One more run of the loop alone shows what all the rest takes.
 const ANSWERS: &str = "1000";
+
+/// Instructions of one of so many answers, of a count with them and one without.
+fn per_answer(all: u64, none: u64) -> anyhow::Result<f64> {
+    ensure!(all >= none, "{ANSWERS} answers took fewer instructions than none");
+    Ok((all - none) as f64 / ANSWERS.parse::<f64>()?)
+}
 
 /// Builds the bench: its executable, as Cargo's messages name it.
 fn build() -> anyhow::Result<PathBuf> {

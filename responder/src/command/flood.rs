@@ -3,7 +3,10 @@
 use std::{
     io::{IsTerminal as _, stderr},
     process::ExitCode,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize},
+    },
     time::Duration,
 };
 
@@ -31,6 +34,11 @@ use crate::{
 /// How long a run is, and a trial of a search, unless it is said.
 const RUN_S: f64 = 10.0;
 const TRIAL_S: f64 = 1.0;
+/// How long a reply may take, in a run and in a search, which waits so long after each trial that loses something.
+const RUN_TIMEOUT_MS: u64 = 1000;
+const TRIAL_TIMEOUT_MS: u64 = 100;
+/// Queries a second: one at least within the longest run, and more than any link carries.
+const RATES: std::ops::RangeInclusive<f64> = 0.001..=1e9;
 
 /// Floods the target and says what became of it. The exit status is 1 if nothing was answered.
 pub fn run(flags: &cli::Flood) -> Result<ExitCode> {
@@ -43,7 +51,16 @@ pub fn run(flags: &cli::Flood) -> Result<ExitCode> {
     let target = Target::find(address, flags.iface.as_deref())?;
     target.allow(flags.i_own_the_target)?;
 
-    let (mut flood, setting) = open(flags, &target, questions)?;
+    let timeout_ms = if load.is_some() { RUN_TIMEOUT_MS } else { TRIAL_TIMEOUT_MS };
+    let (mut flood, setting) = open(flags, &target, questions, flags.timeout_ms.unwrap_or(timeout_ms))?;
+    if let Some(Load::Window(window)) = load {
+        ensure!(
+            window <= flood.slots(),
+            "--window {window}: {} flows can tell {} queries apart at a time: more --flows?",
+            setting.flows,
+            flood.slots()
+        );
+    }
     let progress = stderr().is_terminal() || !flags.json;
     if progress {
         eprintln!(
@@ -61,7 +78,7 @@ pub fn run(flags: &cli::Flood) -> Result<ExitCode> {
                 }
                 before = (sent, answered);
             };
-            let outcome = flood.run(load, length, Duration::from_millis(flags.timeout_ms), &mut tell)?;
+            let outcome = flood.run(load, length, &mut tell)?;
             (Report::new(setting, &outcome), Some(outcome))
         }
         None => {
@@ -71,7 +88,7 @@ pub fn run(flags: &cli::Flood) -> Result<ExitCode> {
                 }
             })?;
             let Some(best) = &found.best else {
-                bail!("{}", nothing(flags, found.trials.last().is_some_and(|trial| trial.answered_per_s > 0.0)));
+                bail!("{}", nothing(flags, found.trials.iter().any(|trial| trial.heard)));
             };
             (Report::new(setting, best).with_peak(&found), found.best)
         }
@@ -89,8 +106,16 @@ pub fn run(flags: &cli::Flood) -> Result<ExitCode> {
             whole(report.wanted_per_s.unwrap_or_default())
         );
     }
+    let again_after = flood.slots() as f64 / outcome.sent_per_s();
+    if !flags.no_replies && again_after < flood.timeout().as_secs_f64() {
+        eprintln!(
+            "warning: at this rate the IDs of {} flows came again after {} ms: a reply that took longer may have been taken for that to a later query; ask with more --flows",
+            report.setting.flows,
+            whole(1000.0 * again_after)
+        );
+    }
     if !flags.no_replies && outcome.tally.all_answered() == 0 {
-        bail!("{}", nothing(flags, outcome.tally.wrong > 0 || outcome.tally.late > 0));
+        bail!("{}", nothing(flags, outcome.tally.heard_any()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -136,6 +161,7 @@ fn questions(flags: &cli::Flood) -> Result<Vec<Question>> {
     ] {
         ensure!((0.0..=1.0).contains(&share), "{flag} {share}: expected a share from 0 to 1");
     }
+    ensure!(flags.peak_within > 0.0, "--peak-within 0: no search ends there");
     if let Some(length) = flags.payload {
         ensure!(flags.expect == Expect::Echo, "--payload is no DNS, so that only --expect echo can be kept");
         return Ok(questions::payload(length.into()));
@@ -157,7 +183,8 @@ fn questions(flags: &cli::Flood) -> Result<Vec<Question>> {
 fn load(flags: &cli::Flood) -> Result<Option<Load>> {
     match (flags.rate, flags.window, flags.find_peak) {
         (Some(rate), _, _) => {
-            ensure!(rate.is_finite() && rate > 0.0, "--rate {rate}: expected queries a second above 0");
+            let (least, most) = (RATES.start(), RATES.end());
+            ensure!(RATES.contains(&rate), "--rate {rate}: expected queries a second, from {least} to {most}");
             Ok(Some(Load::Rate(rate)))
         }
         (_, Some(window), _) => {
@@ -170,7 +197,7 @@ fn load(flags: &cli::Flood) -> Result<Option<Load>> {
 }
 
 /// Opens the sockets, and says how.
-fn open(flags: &cli::Flood, target: &Target, questions: Vec<Question>) -> Result<(Flood, Setting)> {
+fn open(flags: &cli::Flood, target: &Target, questions: Vec<Question>, timeout_ms: u64) -> Result<(Flood, Setting)> {
     let interface = &target.interface;
     let cpus = flags.cpus.as_deref().map(numbers).transpose().context("--cpus")?;
     let queues = match flags.queues.as_str() {
@@ -193,7 +220,7 @@ fn open(flags: &cli::Flood, target: &Target, questions: Vec<Question>) -> Result
     let shared = Shared {
         target: target.address,
         echo: flags.expect == Expect::Echo,
-        timeout_ns: flags.timeout_ms * 1_000_000,
+        timeout_ns: timeout_ms * 1_000_000,
         verify: match flags.verify_checksums {
             Switch::On => true,
             Switch::Off => false,
@@ -202,6 +229,7 @@ fn open(flags: &cli::Flood, target: &Target, questions: Vec<Question>) -> Result
         flights: flood::flights(groups, flows, has_ids),
         flows,
         progress: (0..threads).map(|_| flood::asker::Progress::default()).collect(),
+        past: AtomicUsize::new(0),
         questions,
     };
     let deaf = flags.no_replies;

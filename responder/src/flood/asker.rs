@@ -3,7 +3,7 @@
 use std::{
     collections::VecDeque,
     net::SocketAddr,
-    sync::atomic::{AtomicU64, Ordering::Relaxed},
+    sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed},
 };
 
 use super::{
@@ -47,6 +47,8 @@ pub struct Shared {
     pub flows: usize,
     /// For whoever looks on, for each thread.
     pub progress: Vec<Progress>,
+    /// So many queries of a flow have been sent by the runs before this one, at most: their IDs come again last.
+    pub past: AtomicUsize,
 }
 
 /// What one thread has done so far.
@@ -79,7 +81,7 @@ impl Shared {
 }
 
 /// A query that is to leave.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Departure {
     /// Its index.
     pub question: usize,
@@ -111,6 +113,8 @@ pub struct Asker<'a> {
     taken: i64,
     /// Replies are not looked for.
     deaf: bool,
+    /// What it has told of queries sent and answered.
+    told: (u64, u64),
     /// What it has counted.
     pub tally: Tally,
 }
@@ -120,7 +124,8 @@ impl<'a> Asker<'a> {
     pub fn new(shared: &'a Shared, index: usize, threads: usize, load: Load, start_ns: u64, deaf: bool) -> Self {
         let shares_flows = shared.flights.len() < threads;
         let flights = &shared.flights[index.min(shared.flights.len() - 1)];
-        let first = if shares_flows { index } else { 0 };
+        let step = if shares_flows { threads } else { 1 };
+        let first = shared.past.load(Relaxed).next_multiple_of(step) + if shares_flows { index } else { 0 };
         let rate = match load {
             Load::Rate(rate) => rate,
             Load::Window(_) => 1.0,
@@ -132,12 +137,13 @@ impl<'a> Asker<'a> {
             load,
             pace: Pace::new(rate, start_ns),
             counts: vec![first; shared.flows],
-            step: if shares_flows { threads } else { 1 },
+            step,
             flow: index % shared.flows,
             question: shared.questions.len() * index / threads,
             flying: VecDeque::new(),
             taken: 0,
             deaf,
+            told: (0, 0),
             tally: Tally::default(),
         }
     }
@@ -205,6 +211,16 @@ impl<'a> Asker<'a> {
         Departure { question, flow, id }
     }
 
+    /// The kernel did not take this query: it was not sent.
+    #[cold]
+    pub fn take_back(&mut self, departure: Departure) {
+        self.tally.sent[self.shared.questions[departure.question].kind as usize] -= 1;
+        self.tally.not_sent += 1;
+        if !self.deaf {
+            self.flights.forget(departure.flow, departure.id);
+        }
+    }
+
     /// The next flow, or where flows have one ID only the next one that has no query on its way.
     #[inline]
     fn free_flow(&self) -> usize {
@@ -236,9 +252,12 @@ impl<'a> Asker<'a> {
     pub fn hear_frame(&mut self, data: &[u8], base_ns: u64, now_ns: u64) {
         let Some((stamp, frame)) = data.split_first_chunk::<8>() else { return self.tally.stray += 1 };
         let Ok(request) = Request::parse(frame, self.shared.verify) else { return self.tally.stray += 1 };
-        let from = SocketAddr::new(request.source(frame), request.source_port(frame));
+        // A link-local target has a scope besides.
+        let from = (request.source(frame), request.source_port(frame));
         let flow = usize::from(request.destination_port(frame).wrapping_sub(FIRST_PORT));
-        if from != self.shared.target || flow >= self.shared.flows * self.shared.flights.len() {
+        if from != (self.shared.target.ip(), self.shared.target.port())
+            || flow >= self.shared.flows * self.shared.flights.len()
+        {
             return self.tally.stray += 1;
         }
         let at_ns = u64::from_ne_bytes(*stamp).saturating_sub(base_ns).min(now_ns);
@@ -294,25 +313,100 @@ impl<'a> Asker<'a> {
 
     /// Says how far it is, once per batch.
     #[inline]
-    pub fn tell(&self, sent: usize, answered_before: u64) {
+    pub fn tell(&mut self) {
         let progress = &self.shared.progress[self.index];
-        add(&progress.sent, sent as u64);
-        add(&progress.answered, self.heard() - answered_before);
-    }
-
-    /// Queries that it has heard a reply to.
-    #[inline]
-    #[must_use]
-    pub fn heard(&self) -> u64 {
-        self.tally.all_answered() + self.tally.late
+        let now = (self.tally.all_sent(), self.tally.all_answered() + self.tally.late);
+        add(&progress.sent, now.0 - self.told.0);
+        add(&progress.answered, now.1 - self.told.1);
+        self.told = now;
     }
 
     /// Ends: what it has counted.
     #[must_use]
     pub fn finish(mut self) -> Tally {
         if let Load::Rate(_) = self.load {
-            self.tally.not_sent = self.pace.skipped();
+            self.tally.not_sent += self.pace.skipped();
         }
+        self.shared.past.fetch_max(self.counts.iter().copied().max().unwrap_or(0), Relaxed);
         self.tally
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared(questions: Vec<Question>, flows: usize, ids: usize) -> Shared {
+        Shared {
+            questions,
+            target: "192.0.2.1:53".parse().unwrap(),
+            echo: false,
+            timeout_ns: 1000,
+            verify: true,
+            flights: vec![Flights::new(flows, ids)],
+            flows,
+            progress: vec![Progress::default()],
+            past: AtomicUsize::new(0),
+        }
+    }
+
+    fn question(kind: Kind, message: &[u8]) -> Question {
+        let echoed = if kind == Kind::Malformed { 0..0 } else { HEADER_LEN..message.len() };
+        Question { kind, message: message.to_vec(), echoed, source: None }
+    }
+
+    fn asker(shared: &Shared) -> Asker<'_> {
+        Asker::new(shared, 0, 1, Load::Rate(1e6), 0, false)
+    }
+
+    const QUERY: &[u8] = b"\0\0\0\0\0\x01\0\0\0\0\0\0\0\0\x02\0\x01";
+
+    fn reply(id: u16, rcode: u8) -> Vec<u8> {
+        let mut reply = QUERY.to_vec();
+        reply[..2].copy_from_slice(&id.to_be_bytes());
+        (reply[2], reply[3]) = (QR, rcode);
+        reply
+    }
+
+    /// Some servers answer a message that has no whole header.
+    #[test]
+    fn a_reply_to_less_than_a_header_is_an_answer() {
+        let shared = shared(vec![question(Kind::Malformed, b"\0\0")], 1, 4);
+        let mut asker = asker(&shared);
+        let id = asker.depart(0).id;
+        asker.hear(0, 0, &reply(id, 1)[..HEADER_LEN], 10, |_| true);
+        assert_eq!((asker.tally.answered[Kind::Malformed as usize], asker.tally.wrong), (1, 0));
+    }
+
+    /// What a slow server answers after a run is not taken for an answer to the next one's queries.
+    #[test]
+    fn a_reply_of_the_run_before_is_nobodys() {
+        let shared = shared(vec![question(Kind::Plain, QUERY)], 1, 8);
+        let mut before = asker(&shared);
+        let slow = [before.depart(0).id, before.depart(0).id];
+        let _ = before.finish();
+        shared.flights[0].clear();
+        let mut after = asker(&shared);
+        let own = after.depart(5).id;
+        assert!(!slow.contains(&own));
+        slow.iter().for_each(|id| after.hear(0, 0, &reply(*id, 0), 6, |_| true));
+        assert_eq!((after.tally.all_answered(), after.tally.stray), (0, 2));
+        after.hear(0, 0, &reply(own, 0), 7, |_| true);
+        assert_eq!(after.tally.all_answered(), 1);
+    }
+
+    /// What the kernel does not take is not said to be sent.
+    #[test]
+    fn a_query_that_is_taken_back_was_not_sent() {
+        let shared = shared(vec![question(Kind::Plain, QUERY)], 1, 8);
+        let mut asker = asker(&shared);
+        let [refused, sent] = [asker.depart(0), asker.depart(0)];
+        asker.take_back(refused);
+        asker.tell();
+        assert_eq!(shared.progress(), (1, 0));
+        asker.hear(0, 0, &reply(refused.id, 0), 5, |_| true);
+        asker.hear(0, 0, &reply(sent.id, 0), 5, |_| true);
+        let tally = asker.finish();
+        assert_eq!((tally.all_sent(), tally.not_sent, tally.all_answered(), tally.stray), (1, 1, 1, 1));
     }
 }

@@ -1,6 +1,6 @@
 //! The time that everything is told in, and how long it goes on.
 
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use nix::time::{ClockId, clock_gettime};
 
@@ -43,12 +43,10 @@ fn monotonic_ns() -> u64 {
 /// How long threads go on: they ask until the first time, then hear until all is answered, or until the second.
 #[derive(Clone, Copy)]
 pub struct Until<'a> {
-    /// When to ask no more.
-    pub ask_ns: u64,
-    /// When to hear no more.
-    pub hear_ns: u64,
-    /// It is to end at once.
-    pub stop: &'a AtomicBool,
+    /// When to ask no more. It may become earlier.
+    pub ask_ns: &'a AtomicU64,
+    /// How long to hear after that.
+    pub drain_ns: u64,
     /// What has been sent and answered.
     pub shared: &'a Shared,
 }
@@ -58,17 +56,18 @@ impl Until<'_> {
     #[inline]
     #[must_use]
     pub fn is_asking(&self, now_ns: u64) -> bool {
-        now_ns < self.ask_ns && !self.stop.load(Relaxed)
+        now_ns < self.ask_ns.load(Relaxed)
     }
 
     /// Whether there is nothing left to do.
     #[inline]
     #[must_use]
     pub fn is_over(&self, now_ns: u64) -> bool {
-        if self.is_asking(now_ns) {
+        let ask_ns = self.ask_ns.load(Relaxed);
+        if now_ns < ask_ns {
             return false;
         }
-        now_ns >= self.hear_ns || {
+        now_ns >= ask_ns.saturating_add(self.drain_ns) || {
             let (sent, answered) = self.shared.progress();
             answered >= sent
         }

@@ -1,8 +1,8 @@
 //! Queries that are on their way: for each flow and DNS ID, when the last one was due to be sent and which it was.
 //!
 //! A query's ID is the next one of its flow, so that a slot is used again only after all other IDs of the flow. Slots lie in the order in which they are
-//! used: of the flows in turn, then of the next ID. Any thread may land a query, since replies come in where the NIC puts them; only the flow's own
-//! thread sends.
+//! used: of the flows in turn, then of the next ID. Any thread may land a query, since replies come in where the NIC puts them. Threads that share flows
+//! send with IDs that no other of them has.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -19,7 +19,7 @@ const FLYING: u64 = 1;
 const LANDED: u64 = 2;
 const GIVEN_UP: u64 = 3;
 
-/// The slots of some flows, which belong to one thread.
+/// The slots of some flows, which belong to one thread, or to all where these share their sockets.
 #[derive(Debug)]
 pub struct Flights {
     slots: Box<[AtomicU64]>,
@@ -107,6 +107,11 @@ impl Flights {
         let given_up = flight.word | GIVEN_UP;
         flight.word & STATE == FLYING
             && self.slot(flow, id.into()).compare_exchange(flight.word, given_up, Relaxed, Relaxed).is_ok()
+    }
+
+    /// The query was not sent after all.
+    pub fn forget(&self, flow: usize, id: u16) {
+        self.slot(flow, id.into()).store(0, Relaxed);
     }
 
     /// Forgets all, so that what is still to come is nobody's.

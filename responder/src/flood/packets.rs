@@ -42,6 +42,8 @@ pub struct Packets {
     starts: Vec<u32>,
     /// The sum of each without port and ID.
     sums: Vec<Sum>,
+    /// Offset of the IP header in each.
+    ip: usize,
     /// Offset of the UDP header in each.
     udp: usize,
     /// Whether a payload is long enough for an ID, and so has one.
@@ -51,13 +53,14 @@ pub struct Packets {
 impl Packets {
     /// Makes the frames.
     pub fn new(path: &Path, questions: &[Question]) -> Result<Self> {
-        let tag_len = if path.vlan.is_some() { TAG_LEN } else { 0 };
+        let ip = ETHERNET_LEN + if path.vlan.is_some() { TAG_LEN } else { 0 };
         let ip_len = if path.to.is_ipv4() { IPV4_LEN } else { IPV6_LEN };
         let mut packets = Self {
             bytes: Vec::new(),
             starts: vec![0],
             sums: Vec::new(),
-            udp: ETHERNET_LEN + tag_len + ip_len,
+            ip,
+            udp: ip + ip_len,
             has_id: questions.iter().all(|question| question.message.len() >= 2),
         };
         for question in questions {
@@ -97,10 +100,11 @@ impl Packets {
         self.sums.len()
     }
 
-    /// The length of the longest.
+    /// The length of the longest IP packet.
     #[must_use]
-    pub fn longest(&self) -> usize {
-        self.starts.windows(2).map(|pair| (pair[1] - pair[0]) as usize).max().unwrap_or(0)
+    pub fn longest_ip(&self) -> usize {
+        let longest = self.starts.windows(2).map(|pair| (pair[1] - pair[0]) as usize).max().unwrap_or(0);
+        longest.saturating_sub(self.ip)
     }
 }
 
@@ -142,7 +146,7 @@ mod tests {
                     for (port, id) in [(1024, 0), (65535, 65535), (0x1234, 0xfedc), (2048, 1)] {
                         let mut frame = [0xff; 2048];
                         let length = packets.write(index, port, id, &mut frame);
-                        assert!(length <= packets.longest());
+                        assert!(length - packets.ip <= packets.longest_ip());
                         let request = Request::parse(&frame[..length], true).unwrap();
                         assert_eq!((request.source(&frame), request.source_port(&frame)), (from, port));
                         assert_eq!(

@@ -15,8 +15,6 @@ const TRIES: usize = 3;
 const ANSWERABLE: f64 = 0.99;
 /// Trials at most.
 const TRIALS_MAX: usize = 24;
-/// After a trial replies are waited for this long; what comes later was not answered at that rate.
-const DRAIN: Duration = Duration::from_millis(100);
 
 /// One trial.
 #[derive(Clone, Debug, Serialize)]
@@ -33,6 +31,8 @@ pub struct Trial {
     pub as_offered: bool,
     /// Little enough was lost.
     pub good: bool,
+    /// Something came back, be it wrong.
+    pub heard: bool,
 }
 
 /// What was found.
@@ -64,7 +64,7 @@ pub trait Generator {
 
 impl Generator for Flood {
     fn ask(&mut self, rate: f64, length: Duration) -> Result<Outcome> {
-        self.run(Load::Rate(rate), length, DRAIN, &mut |_, _| {})
+        self.run(Load::Rate(rate), length, &mut |_, _| {})
     }
 
     fn is_stopped(&self) -> bool {
@@ -103,7 +103,6 @@ pub fn find(
         if trial.good && is_better {
             peak.best = Some(outcome);
         }
-        peak.limited_by_generator |= !trial.as_offered;
         let middle = |good: f64, bad: f64| (good + bad) / 2.0;
         if trial.good && trial.as_offered {
             good = rate;
@@ -111,13 +110,18 @@ pub fn find(
             step = if bad.is_infinite() { within } else { 2.0 * step };
         } else {
             bad = rate;
+            peak.limited_by_generator = trial.good;
             // Of too much a server answers about what it can.
             let guess = ANSWERABLE * trial.answered_per_s;
             rate =
                 if guess > good * (1.0 + within) && guess < bad / (1.0 + within) { guess } else { middle(good, bad) };
             step = within;
         }
+        let is_dead = peak.trials.is_empty() && !trial.heard;
         peak.trials.push(trial);
+        if is_dead {
+            break;
+        }
     }
     Ok(peak)
 }
@@ -131,6 +135,7 @@ fn judge(rate: f64, max_loss: f64, outcome: &Outcome) -> Trial {
         loss,
         as_offered: outcome.is_as_offered(),
         good: outcome.tally.all_answered() > 0 && loss <= max_loss,
+        heard: outcome.tally.heard_any(),
     }
 }
 
@@ -210,12 +215,21 @@ mod tests {
         assert!((650_000.0..=700_000.0).contains(&best(&peak)), "{}", best(&peak));
     }
 
+    /// It is the generator's limit only if that is what ended the search.
+    #[test]
+    fn a_generator_that_was_too_slow_once_is_not_the_limit_of_a_server_that_is_slower() {
+        let peak = found(&mut Model { sends: 390_000.0, answers: 350_000.0, ..Model::default() });
+        assert!(peak.trials.iter().any(|trial| !trial.as_offered));
+        assert!(!peak.limited_by_generator && best(&peak) >= 350_000.0 / (1.0 + WITHIN));
+    }
+
     #[test]
     fn a_server_that_answers_nothing_has_no_peak_and_the_search_ends() {
         let mut model = Model { answers: 0.0, ..Model::default() };
         let peak = found(&mut model);
-        assert!(peak.best.is_none() && peak.trials.iter().all(|trial| !trial.good));
-        assert!(model.asked <= TRIALS_MAX * TRIES);
+        assert!(peak.best.is_none() && !peak.trials[0].heard);
+        // Nothing can be learned by asking on.
+        assert_eq!(model.asked, TRIES);
     }
 
     #[test]

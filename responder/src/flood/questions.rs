@@ -3,7 +3,7 @@
 //! A query file is that of dnsperf and kxdpgun: a name and a type on each line, `;` or `#` before a comment. Kinds take turns as evenly as their shares allow,
 //! so that each has its rate at every moment. No two runs differ: what is random comes from a fixed seed.
 
-use std::{fmt, net::IpAddr, ops::Range, path::Path, str::FromStr};
+use std::{net::IpAddr, ops::Range, path::Path, str::FromStr};
 
 use anyhow::{Context, Result, anyhow, ensure};
 use domain::base::{Name, ToName, iana::Rtype};
@@ -178,8 +178,11 @@ pub fn mix(asked: &[Asked], shares: Shares, edns: Option<u16>, prefix: Option<Pr
             _ => None,
         };
         // A FORMERR need not have a question.
-        let end = if kind == Kind::Malformed { HEADER_LEN } else { message.len() - edns.map_or(0, |_| OPT_LEN) };
-        questions.push(Question { kind, message, echoed: HEADER_LEN..end, source });
+        let echoed = match kind {
+            Kind::Malformed => 0..0,
+            _ => HEADER_LEN..message.len() - edns.map_or(0, |_| OPT_LEN),
+        };
+        questions.push(Question { kind, message, echoed, source });
     }
     Ok(questions)
 }
@@ -228,7 +231,7 @@ fn message(qname: &[u8], qtype: u16, edns: Option<u16>, dnssec_ok: bool) -> Vec<
     message
 }
 
-/// The name with one more label, which nobody has, as long as it stays a name; else in the place of its first one.
+/// The name with one more label in front, which nobody has, in the place of as many of its first ones as must go for it to stay a name.
 fn below(qname: &[u8], random: &mut Random) -> Vec<u8> {
     const LEN: u8 = 12;
     let mut name = vec![LEN];
@@ -237,9 +240,11 @@ fn below(qname: &[u8], random: &mut Random) -> Vec<u8> {
         name.push(b'a' + (bits % 26) as u8);
         bits /= 26;
     }
-    let keeps = if name.len() + qname.len() <= crate::wire::name::NAME_MAX { 0 } else { usize::from(qname[0]) + 1 };
-    name.extend(&qname[keeps..]);
-    name.truncate(crate::wire::name::NAME_MAX);
+    let mut rest = qname;
+    while name.len() + rest.len() > crate::wire::name::NAME_MAX {
+        rest = &rest[usize::from(rest[0]) + 1..];
+    }
+    name.extend(rest);
     name
 }
 
@@ -273,12 +278,6 @@ impl Random {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
-    }
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 
@@ -329,6 +328,28 @@ mod tests {
         assert!(mix(&asked, more, None, None).unwrap_err().to_string().contains("more than 1"));
         let nowhere = Shares { spoofed: 0.1, ..Shares::default() };
         assert!(mix(&asked, nowhere, None, None).unwrap_err().to_string().contains("--spoof-prefix"));
+    }
+
+    #[test]
+    fn a_random_name_is_a_name_however_long_the_one_above_is() {
+        let label = |length: u8| [&[length][..], &vec![b'x'; length.into()]].concat();
+        // 255 bytes, the most there are, that begin with labels of one byte.
+        let long = [vec![[1, b'a'].to_vec(); 7].concat(), vec![label(59); 4].concat(), vec![0]].concat();
+        assert_eq!(long.len(), crate::wire::name::NAME_MAX);
+        for qname in [&long[..], b"\x07example\0", b"\0"] {
+            let name = below(qname, &mut Random(1));
+            let (mut at, mut labels) = (0, 0);
+            while name[at] != 0 {
+                at += usize::from(name[at]) + 1;
+                labels += 1;
+            }
+            assert_eq!(name.len(), at + 1);
+            assert!(
+                labels > 0
+                    && name.len() <= crate::wire::name::NAME_MAX
+                    && name.ends_with(&qname[qname.len().saturating_sub(200)..])
+            );
+        }
     }
 
     /// What is called well-formed is so for the parser of the server, and what is called malformed is not.

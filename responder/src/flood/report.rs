@@ -66,7 +66,7 @@ pub struct Report {
     pub stray: u64,
     /// Answers with the TC bit.
     pub truncated: u64,
-    /// Queries that were due and never sent: the generator was too slow.
+    /// Queries that were given up, since the generator was more than 50 ms late, or that the kernel did not take.
     pub not_sent: u64,
     /// Replies that nobody looked at (`--no-replies`).
     pub unseen: u64,
@@ -115,7 +115,7 @@ pub struct PeakReport {
     pub answered_per_s: f64,
     /// The most answers a second whatever was lost.
     pub most_answered_per_s: f64,
-    /// The generator could send no more: the server may be able to do more.
+    /// What ended the search is the generator, which could send no more: the server may be able to do more.
     pub limited_by_generator: bool,
     /// All trials.
     pub trials: Vec<Trial>,
@@ -194,7 +194,7 @@ impl Report {
         };
         line(out, "sent", self.sent, &sent)?;
         if self.not_sent > 0 {
-            line(out, "not sent", self.not_sent, "this generator was too slow")?;
+            line(out, "not sent", self.not_sent, "this generator was too slow, or its kernel did not take them")?;
         }
         if self.unseen > 0 {
             line(

@@ -10,7 +10,7 @@ use nix::{
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{
-    asker::{Asker, Shared},
+    asker::{Asker, Departure, Shared},
     clock::{Clock, Until},
     pin,
     tally::Tally,
@@ -91,7 +91,6 @@ impl One<'_> {
             if until.is_over(now_ns) {
                 return asker.finish();
             }
-            let heard = asker.heard();
             let due = if until.is_asking(now_ns) { asker.due(now_ns) } else { 0 };
             let sent = self.send(&mut asker, &mut asking, due.min(BATCH), now_ns);
             let rest = match asker.rest_ns(now_ns) {
@@ -101,20 +100,21 @@ impl One<'_> {
                 None => REST_MAX,
             };
             self.hear(&mut asker, &mut hearing, rest);
-            asker.tell(sent, heard);
+            asker.tell();
         }
     }
 
     /// Sends queries that are due, those of a socket by one system call.
     fn send(&self, asker: &mut Asker<'_>, asking: &mut Datagrams, due: usize, now_ns: u64) -> usize {
         let mut sent = 0;
+        let mut departures = [Departure::default(); BATCH];
         while sent < due {
             // Flows take turns by batches, so that a batch has one socket.
             let part = due.div_ceil(self.sockets.len()).min(due - sent);
             let flow = asker.begin_batch();
             asking.begin();
-            for _ in 0..part {
-                let departure = asker.depart_on(flow, now_ns);
+            for departure in &mut departures[..part] {
+                *departure = asker.depart_on(flow, now_ns);
                 let message = &self.shared.questions[departure.question].message;
                 asking.ask(|buffer| {
                     buffer[..message.len()].copy_from_slice(message);
@@ -124,8 +124,7 @@ impl One<'_> {
                     message.len()
                 });
             }
-            // What the kernel does not take is lost, as on the way.
-            asking.send(self.sockets[flow].as_fd());
+            asking.send(self.sockets[flow].as_fd(), |index| asker.take_back(departures[index]));
             sent += part;
         }
         sent

@@ -30,7 +30,7 @@ pub struct Tally {
     pub truncated: u64,
     /// Answers by RCODE.
     pub rcodes: [u64; RCODES],
-    /// Queries that were due and not sent, since this generator was too slow.
+    /// Queries that were given up, being too late (`pace`), or that the kernel did not take.
     pub not_sent: u64,
     /// Nanoseconds from when a query was due to when its reply was there.
     pub latency: Histogram<u64>,
@@ -84,6 +84,12 @@ impl Tally {
     #[must_use]
     pub fn all_answered(&self) -> u64 {
         self.answered.iter().sum()
+    }
+
+    /// Whether anything came back, be it wrong.
+    #[must_use]
+    pub fn heard_any(&self) -> bool {
+        self.all_answered() + self.late + self.wrong + self.duplicate > 0
     }
 
     /// Queries that have had no reply that fits, but for those that need not have one.

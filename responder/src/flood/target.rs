@@ -1,7 +1,7 @@
 //! Who is asked, whether that is allowed, and the way there: interface, source address, and the MAC address of the next hop.
 
 use std::{
-    net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket},
+    net::{IpAddr, SocketAddr, SocketAddrV6, ToSocketAddrs, UdpSocket},
     time::{Duration, Instant},
 };
 
@@ -108,7 +108,12 @@ impl Target {
             let nudge = UdpSocket::bind(SocketAddr::new(self.source, 0))
                 .with_context(|| format!("opening a socket at {}", self.source))?;
             // Whether it is taken does not matter; that it is sent does.
-            let _ = nudge.send_to(&[], SocketAddr::new(self.next_hop, DISCARD_PORT));
+            let to = match self.next_hop {
+                IpAddr::V4(hop) => SocketAddr::new(hop.into(), DISCARD_PORT),
+                // A link-local address is one of an interface.
+                IpAddr::V6(hop) => SocketAddrV6::new(hop, DISCARD_PORT, 0, self.interface.index).into(),
+            };
+            let _ = nudge.send_to(&[], to);
             loop {
                 if let Some(mac) = self.neighbour(&handle).await? {
                     return Ok(mac);

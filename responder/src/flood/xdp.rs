@@ -18,7 +18,7 @@ use crate::{
     interface::Interface,
     xdp::{
         nic,
-        socket::{Options, Requester, ZeroCopy, ring_frames},
+        socket::{Options, Requester, ZeroCopy, mtu_max, ring_frames},
     },
 };
 
@@ -62,17 +62,16 @@ impl Io {
         if let Some(queue) = queues.iter().find(|queue| **queue >= there) {
             anyhow::bail!("{} has no queue {queue}: it has {there}, counted from 0", interface.name);
         }
-        let longest = u32::try_from(packets.longest())?;
-        // The Ethernet header and tags are not in an MTU.
+        let (longest, mtu, name) = (packets.longest_ip(), interface.mtu, &interface.name);
+        ensure!(longest <= mtu as usize, "a query is an IP packet of {longest} bytes, but the MTU of {name} is {mtu}");
+        let mtu_max = mtu_max() - STAMP_LEN;
         ensure!(
-            longest <= interface.mtu + 14 + 2 * 4,
-            "a query of {longest} bytes does not fit the MTU of {}",
-            interface.name
+            mtu <= mtu_max,
+            "the MTU of {name} is {mtu}, but a frame holds packets of at most {mtu_max} with the time in front of them: lower the MTU"
         );
         let mut gather = Gather::attach(interface, target.port(), flows * queues.len(), there, deaf)?;
         nic::wait_for_carrier(&interface.name)?;
-        let options =
-            Options { mtu: interface.mtu + STAMP_LEN, zero_copy, ring_frames: ring_frames(0), busy_poll_us: None };
+        let options = Options { mtu: mtu + STAMP_LEN, zero_copy, ring_frames: ring_frames(0), busy_poll_us: None };
         let mut requesters: Vec<Vec<Requester>> = queues.iter().map(|_| Vec::new()).collect();
         let others = (0..there).filter(|queue| !queues.contains(queue));
         for (queue, thread) in queues.iter().copied().chain(others).zip((0..queues.len()).cycle()) {
@@ -82,12 +81,6 @@ impl Io {
         }
         nic::wait_for_carrier(&interface.name)?;
         Ok(Self { gather, requesters, packets, cpus, deaf })
-    }
-
-    /// How many threads there are.
-    #[must_use]
-    pub fn threads(&self) -> usize {
-        self.requesters.len()
     }
 
     /// `zero-copy` or `copy`, and why the program runs where it is slow.
@@ -117,7 +110,6 @@ impl Io {
                 self.requesters.iter_mut().zip(askers).zip(&self.cpus).enumerate()
             {
                 let first = FIRST_PORT + u16::try_from(index * shared.flows).context("more flows than ports")?;
-                let first = if shared.flights.len() == 1 { FIRST_PORT } else { first };
                 let one = One { requesters, packets, clock, first, deaf };
                 let thread = thread::Builder::new().name(format!("flood {index}"));
                 threads.push(thread.spawn_scoped(scope, move || {
@@ -147,7 +139,6 @@ impl One<'_> {
             if until.is_over(now_ns) {
                 return asker.finish();
             }
-            let heard = asker.heard();
             let due = if until.is_asking(now_ns) { asker.due(now_ns) } else { 0 };
             let sent = if due == 0 {
                 0
@@ -165,7 +156,7 @@ impl One<'_> {
                     received += requester.receive(|data| asker.hear_frame(data, clock.base_ns(), now_ns));
                 }
             }
-            asker.tell(sent, heard);
+            asker.tell();
             if sent < due || received > 0 && asker.rest_ns(now_ns).is_none() {
                 continue;
             }

@@ -202,8 +202,7 @@ impl Worker {
                     Outcome::Drop(reason) => self.counters.dropped_one(reason),
                 }
             }
-            let (sent, refused) = datagrams.send(self.socket.as_fd());
-            (0..refused).for_each(|_| self.counters.dropped_one(DropReason::NotSent));
+            let sent = datagrams.send(self.socket.as_fd(), |_| self.counters.dropped_one(DropReason::NotSent));
             self.counters.batch(messages, sent);
             if is_end {
                 return;

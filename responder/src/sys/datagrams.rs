@@ -12,6 +12,7 @@ use std::{
 };
 
 use libc::{c_int, c_uint, c_void, iovec, mmsghdr, msghdr, sockaddr_storage};
+use nix::errno::Errno;
 
 /// Room for any UDP payload. One cache line more than a power of two, so that the messages of a batch do not all fall into the same
 /// cache sets. Pages that no message reaches cost nothing.
@@ -118,19 +119,23 @@ impl Datagrams {
         self.replies = 0;
     }
 
-    /// Sends the replies, and returns how many the kernel took, and how many it did not: for want of a route, for example.
-    pub fn send(&mut self, socket: BorrowedFd<'_>) -> (u32, u32) {
+    /// Sends the replies, and returns how many the kernel took. `refuse` hears the number of each that it did not: for want of a route, for example.
+    pub fn send(&mut self, socket: BorrowedFd<'_>, mut refuse: impl FnMut(usize)) -> u32 {
         let (mut sent, mut refused) = (0, 0);
         while let Some(rest) = self.outgoing.get_mut(sent + refused..self.replies).filter(|rest| !rest.is_empty()) {
             // SAFETY: the headers point at names, vectors and control buffers of this batch.
             let taken = unsafe { libc::sendmmsg(socket.as_raw_fd(), rest.as_mut_ptr(), length(rest.len()), 0) };
             match usize::try_from(taken) {
                 Ok(taken) => sent += taken,
+                Err(_) if Errno::last() == Errno::EINTR => {}
                 // The first of them cannot be sent; the others may.
-                Err(_) => refused += 1,
+                Err(_) => {
+                    refuse(sent + refused);
+                    refused += 1;
+                }
             }
         }
-        (length(sent), length(refused))
+        length(sent)
     }
 
     /// Makes ready for the next batch.
@@ -215,7 +220,7 @@ mod tests {
                     buffer[2] = 0xff;
                     datagrams.reply(index, 3);
                 }
-                assert_eq!(datagrams.send(server.as_fd()), (length(received), 0));
+                assert_eq!(datagrams.send(server.as_fd(), |_| panic!("it is refused")), length(received));
                 datagrams.clear(received);
                 answered += received;
             }
@@ -243,6 +248,8 @@ mod tests {
         datagrams.reply(0, 65_520);
         datagrams.reply(1, 1);
         datagrams.reply(2, 1);
-        assert_eq!(datagrams.send(server.as_fd()), (2, 1));
+        let mut refused = Vec::new();
+        assert_eq!(datagrams.send(server.as_fd(), |index| refused.push(index)), 2);
+        assert_eq!(refused, [0]);
     }
 }

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 
 use super::{
     Bench, Output,
-    sheet::{Bound, Shape, Sheet, number},
+    sheet::{Bound, GENERATORS, Shape, Sheet, number},
     stage::{Running, Subject},
 };
 
@@ -20,7 +20,7 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
     let search: Vec<&str> = search.iter().map(String::as_str).collect();
     let line = || Shape::Lines { x: "% of the server's own peak".to_owned(), log: false };
     let mut sheets = QUANTILES.map(|(name, _)| Sheet::new(&format!("Latency, {name}"), "us", line()));
-    let mut own = Sheet::new("Of it the generator's own, p99", "us", Shape::Table);
+    let mut own = Sheet::new("Of it the generator's own, p99", GENERATORS, Shape::Table);
     let seconds = bench.seconds(1.5, 0.3);
     let ask = |running: &Running<'_>, rate: f64| {
         stage.ask(running, &["--rate", &format!("{:.0}", rate.max(1.0)), "--for", &seconds])
@@ -58,9 +58,9 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
     let [half, ninety] = ["50 %", "90 %"];
     let shown = |sheet: &Sheet, column: &str| sheet.median(xdp, column).map_or_else(|| "-".to_owned(), number);
     let words = format!(
-        "At the same rate for both, half of what Knot does, our p99 is {}. At half of its own peak, a higher rate, it is {}; at {ninety} of it, {}. Of our p99 at {ninety}, which is {} us, the generator \
-         itself has {} us: it shares the machine with the server, and near our peak it is what is late. What is left of a latency at low rates is sleep: of the generator, and of a server that \
-         waits for its next packet.",
+        "At the same rate for both, half of what Knot does, our p99 is {}. At half of each one's own peak it is {}; at {ninety} of it, {}. These are other rates for each server. Of our p99 at {ninety}, \
+         which is {} us, the generator itself has {} us: it shares the machine with the server. At low rates what is left of a latency is sleep: of the generator, and of a server that waits for its \
+         next packet.",
         same.words("p99", xdp, knot),
         sheets[2].words(half, xdp, knot),
         sheets[2].words(ninety, xdp, knot),

@@ -52,6 +52,14 @@ pub(super) fn write() -> anyhow::Result<()> {
 
 fn text(all: &[Results]) -> anyhow::Result<String> {
     let first = all.first().context("nothing was measured")?;
+    for other in all {
+        ensure!(
+            other.machine == first.machine,
+            "{} and {} were measured on another machine, or with other versions: `cargo xtask bench all` measures all anew",
+            first.bench,
+            other.bench
+        );
+    }
     let mut out = "# Benchmarks\n\nWritten by `cargo xtask bench report` from the runs of `cargo xtask bench all`; nothing here is edited by hand.\n\n".to_owned();
     out += "Client and server share the CPUs of one machine and are joined by a veth pair: the rates say little about hardware, the ratios between servers in \
             one run say more. Subjects take turns; a figure is the median of its runs, with the least and the most of them in brackets. Two figures whose runs overlap are called no \

@@ -70,8 +70,8 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
     let two = "2 threads";
     let words = format!(
         "With two threads the rate of sockets picked by a hash is {}; that of sockets picked by the receiving CPU is {} and {}. That of the bypass is {}. Two threads do of what one does: {}. The \
-         old argument is about twelve cores, where a shared socket fell from 37 to 16 thousand a second: all wait for one lock, and for the cache line it is in. Two threads are too few to show \
-         the fall. The bypass has both CPUs busy with one thread already: the generator is on the other.",
+         old argument is about twelve cores, where a shared socket fell from 37 to 16 thousand a second: all wait for one lock, and for the cache line it is in. That \
+         takes more threads than two. The bypass has both CPUs busy with one thread already: the generator is on the other.",
         peak.words(two, hash, shared),
         peak.words(two, receiving, shared),
         peak.words(two, receiving, hash),

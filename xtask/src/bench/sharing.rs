@@ -29,7 +29,7 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
     let [padded, packed, shared] = LAYOUTS.map(|(_, name)| name);
     let words = format!(
         "With counters on one line the rate is {}, with one atomic for both it is {}. An answer without a packet takes a thread {} ns, beside which four counts that go to and fro between two CPUs weigh much; in a server \
-         that also has a network stack behind each answer, the same was once seen as 10 to 20 % of its CPU.",
+         that also has a network stack behind each answer, the share is less: 10 to 20 % of its CPU have been reported.",
         sheet.words("2 threads", packed, padded),
         sheet.words("2 threads", shared, padded),
         sheet.median(padded, "2 threads").map_or_else(|| "-".to_owned(), |rate| number(2e9 / rate)),

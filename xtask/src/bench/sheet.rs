@@ -149,7 +149,7 @@ impl Sheet {
     #[must_use]
     pub fn more_is_better(&self) -> Option<bool> {
         match self.unit.as_str() {
-            "% in user mode" => None,
+            GENERATORS => None,
             "%" => Some(true),
             unit => Some(unit.ends_with("/s")),
         }
@@ -252,6 +252,9 @@ impl Ratio {
         }
     }
 }
+
+/// Unit of what is the generator's own, and so neither good nor bad of a server.
+pub const GENERATORS: &str = "us of the generator";
 
 /// How a bound that is not kept is marked, by which a report finds it.
 pub const MISSED: &str = "**missed**";
@@ -465,7 +468,7 @@ mod tests {
             ("%", Sense::Better, Sense::Worse),
             ("us", Sense::Worse, Sense::Better),
             ("ns an answer", Sense::Worse, Sense::Better),
-            ("% in user mode", Sense::Other, Sense::Other),
+            (GENERATORS, Sense::Other, Sense::Other),
         ] {
             let sheet = Sheet { unit: unit.to_owned(), ..sheet() };
             let sense = |one, other| sheet.compare("small", one, other).unwrap().sense;

@@ -8,6 +8,7 @@ use std::{
     net::{SocketAddr, UdpSocket},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
+    sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -22,7 +23,7 @@ use nix::{
 };
 use serde_json::Value;
 
-use super::{cpu, knot as refused};
+use super::{cpu, knot as refused, sheet::number};
 use crate::{
     conformance::servers::{Serving, ZoneFile, bind, knot, nsd, own_named},
     lab::{Lab, Options, Side},
@@ -42,6 +43,8 @@ const WORKERS: usize = 2;
 const CPUS: &str = "0,1";
 /// Answers a second for one network and name, where the rate is limited.
 const RATE_LIMIT: u32 = 200;
+/// Of what was to be sent this is enough.
+const OFFERED: f64 = 0.98;
 /// Where spoofed queries come from.
 pub const SPOOFED: &str = "198.18.0.0/24";
 
@@ -56,8 +59,6 @@ pub enum Subject {
     Echo,
     /// The same on kernel sockets.
     EchoSocket,
-    /// The bypass, where nothing goes back.
-    Sink,
     /// Knot DNS in XDP mode.
     KnotXdp,
     /// Knot DNS on sockets.
@@ -79,7 +80,6 @@ impl Subject {
             Self::Socket => "responder, sockets",
             Self::Echo => "echo, XDP",
             Self::EchoSocket => "echo, sockets",
-            Self::Sink => "sink, XDP",
             Self::KnotXdp => "Knot, XDP",
             Self::KnotSocket => "Knot, sockets",
             Self::Nsd => "NSD",
@@ -104,6 +104,29 @@ pub struct Stage {
     queries: PathBuf,
     /// Where Knot's library is, if not where it was installed.
     knot_library: Option<PathBuf>,
+    /// Of each server, runs in which it was not asked as much as it was to be.
+    shortfalls: Mutex<Vec<Shortfall>>,
+}
+
+/// Runs in which the generator could not make the rate.
+struct Shortfall {
+    subject: Subject,
+    runs: usize,
+    /// Of the worst, queries a second.
+    wanted: f64,
+    sent: f64,
+}
+
+impl Shortfall {
+    fn says(&self) -> String {
+        let Self { subject, runs, wanted, sent } = self;
+        format!(
+            "{}: in {runs} runs the generator sent less than it was to, at the worst {}/s of {}/s",
+            subject.name(),
+            number(*sent),
+            number(*wanted)
+        )
+    }
 }
 
 /// A server that runs. It ends when this is dropped.
@@ -182,7 +205,14 @@ impl Stage {
         fs::write(&path, queries).with_context(|| format!("writing {}", path.display()))?;
         let zones = vec![ZoneFile { name: ZONE.to_owned(), path: file }];
         let knot_library = refused::library(&lab.directory)?;
-        Ok(Self { lab, responder: responder.to_owned(), zones, queries: path, knot_library })
+        Ok(Self {
+            lab,
+            responder: responder.to_owned(),
+            zones,
+            queries: path,
+            knot_library,
+            shortfalls: Mutex::default(),
+        })
     }
 
     /// Starts a server, with more flags where it is ours, and waits until it is ready. With `limited` it limits the rate of answers.
@@ -282,7 +312,6 @@ impl Stage {
                 command.arg(home.join("control.sock")).arg("--config").arg(&path);
                 match subject {
                     Subject::Echo | Subject::EchoSocket => command.args(["--service", "echo"]),
-                    Subject::Sink => command.args(["--service", "sink"]),
                     _ => command.arg("--zone").arg(format!("{ZONE}={}", self.zones[0].path.display())),
                 };
                 if matches!(subject, Subject::Socket | Subject::EchoSocket) {
@@ -349,8 +378,15 @@ impl Stage {
         let [user, system] = children();
         let client_split =
             (user.saturating_sub(client[0]).as_secs_f64(), system.saturating_sub(client[1]).as_secs_f64());
+        let report: Value = serde_json::from_slice(&output.stdout).context("reading what the generator says")?;
+        // A search is meant to end where no more can be sent.
+        if report["peak"].is_null()
+            && let (Some(wanted), Some(sent)) = (report["wanted_per_s"].as_f64(), report["sent_per_s"].as_f64())
+        {
+            self.compare(running.subject, wanted, sent);
+        }
         Ok(Asked {
-            report: serde_json::from_slice(&output.stdout).context("reading what the generator says")?,
+            report,
             server: server().saturating_sub(before),
             client: Duration::from_secs_f64(client_split.0 + client_split.1),
             client_split,
@@ -359,6 +395,28 @@ impl Stage {
             switches: pid.map_or(0, cpu::switches).saturating_sub(switches),
             split: (now.0 - split.0, now.1 - split.1),
         })
+    }
+
+    /// Remembers a run in which less was sent than was to be.
+    fn compare(&self, subject: Subject, wanted: f64, sent: f64) {
+        if sent >= OFFERED * wanted {
+            return;
+        }
+        let mut all = self.shortfalls.lock().unwrap_or_else(PoisonError::into_inner);
+        match all.iter_mut().find(|known| known.subject == subject) {
+            Some(known) => {
+                known.runs += 1;
+                if sent / wanted < known.sent / known.wanted {
+                    (known.wanted, known.sent) = (wanted, sent);
+                }
+            }
+            None => all.push(Shortfall { subject, runs: 1, wanted, sent }),
+        }
+    }
+
+    /// What has been remembered of that since the last time.
+    pub fn take_shortfalls(&self) -> Vec<String> {
+        self.shortfalls.lock().unwrap_or_else(PoisonError::into_inner).drain(..).map(|one| one.says()).collect()
     }
 
     /// The queries for the zone.

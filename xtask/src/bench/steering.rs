@@ -62,8 +62,8 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
     };
     let words = format!(
         "The peak of straight on the bypass is {}; on sockets it is {}. The CPU time of an answer, straight on the bypass, is {}. With one flow straight means that asking, taking in and answering \
-         are all on one CPU while the other has nothing to do: that is no fault of the placing, but it loses here. With flows on both queues both CPUs are busy either way, and the diagonal shows \
-         what it buys: packets that are still in the cache of the CPU that answers them, and no wake-ups across.",
+         are all on one CPU while the other has nothing to do: that is no fault of the placing, but of a generator on the server's machine. With flows on both queues both CPUs are busy either way, and \
+         what is left is what the diagonal is for: packets that are still in the cache of the CPU that answers them, and no wake-ups across.",
         all(&peak, bypass, bypass_crossed),
         all(&peak, sockets, sockets_crossed),
         all(&cost, bypass, bypass_crossed),

@@ -16,7 +16,7 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 
 use super::{
-    ANSWERS, Bench, LOOP, Output, instructions,
+    ANSWERS, Bench, LOOP, Output, instructions, per_answer,
     sheet::{Bound, Shape, Sheet, number},
 };
 use crate::setup;
@@ -43,7 +43,7 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
         format!("{} names", number(names as f64)),
         format!("{} zones", number(zones as f64)),
     ];
-    for kind in if bench.quick { &KINDS[1..2] } else { &KINDS[..] } {
+    bench.once(if bench.quick { &KINDS[1..2] } else { &KINDS }, "instructions", |kind| {
         let none = instructions(respond, &[LOOP, kind, ANSWERS])?;
         // Beside each other: what else runs does not change a count.
         let all = thread::scope(|scope| {
@@ -52,9 +52,10 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
                 .map(|counting| counting.join().expect("a panic has been reported"))
         });
         for (all, column) in all.into_iter().zip(&columns) {
-            counted.add(kind, column, (all?.saturating_sub(none) / 1000) as f64);
+            counted.add(kind, column, per_answer(all?, none)?);
         }
-    }
+        Ok(())
+    })?;
     let mut says = Vec::new();
     for list in [&sets.names, &sets.zones] {
         says.push(setup::output(Command::new(respond).arg("load").arg(list))?.trim().to_owned());
@@ -64,7 +65,16 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<Output> {
         says.extend(sheet.compare(READY, OURS, PEER).map(|ratio| ratio.says(Some(Bound::AtMost(bound)))));
     }
     let words = format!(
-        "Instructions do not grow with the zone. Our time until a zone of {} addresses is served is {}; our memory is {}.",
+        "{} Our time until a zone of {} addresses is served is {}; our memory is {}.",
+        KINDS
+            .iter()
+            .filter_map(|kind| {
+                let counts: Option<Vec<String>> =
+                    columns.iter().map(|column| counted.median(kind, column).map(number)).collect();
+                Some(format!("An answer of the kind {kind} takes {} instructions.", counts?.join(", ")))
+            })
+            .collect::<Vec<_>>()
+            .join(" "),
         number(names as f64),
         time.words(READY, OURS, PEER),
         memory.words(READY, OURS, PEER),
