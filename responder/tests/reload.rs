@@ -217,7 +217,7 @@ fn sighup_reloads_zones_and_rules() {
     let pid = server.child.id().to_string();
     assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
     server.wait_for("reload: reloaded in");
-    server.wait_for("changed, and not taken before a restart: interfaces");
+    server.wait_for("changed, and not taken before `responder upgrade` or a restart: interfaces");
     server.wait_for("reload: zone a.: serial 1 -> 2");
     socket.send(b"\x12\x34\0\0\0\x01\0\0\0\0\0\0\x02mx\x01a\0\0\x0f\0\x01").unwrap();
     let mut reply = [0; 512];

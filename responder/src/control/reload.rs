@@ -16,7 +16,7 @@ pub struct Report {
     /// What was read and could not be put in service, such as an address that another program has.
     #[serde(default)]
     pub not_taken: Vec<String>,
-    /// What has changed in the configuration file and is not taken before a restart.
+    /// What has changed in the configuration file and is not taken before `responder upgrade` or a restart.
     pub needs_restart: Vec<String>,
     /// The zones that were to be loaded, and those that are no longer served.
     pub zones: Vec<Zone>,
