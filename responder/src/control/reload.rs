@@ -65,7 +65,10 @@ impl Report {
         lines.extend(self.zones.iter().map(Zone::render));
         lines.extend(self.not_taken.iter().cloned());
         if !self.needs_restart.is_empty() {
-            lines.push(format!("changed, and not taken before `responder upgrade` or a restart: {}", self.needs_restart.join(", ")));
+            lines.push(format!(
+                "changed, and not taken before `responder upgrade` or a restart: {}",
+                self.needs_restart.join(", ")
+            ));
         }
         lines.push(if self.errors.is_empty() {
             format!("reloaded in {:.2} s", self.seconds)
